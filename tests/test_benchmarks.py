@@ -89,6 +89,7 @@ def test_a_part_does_on_a_cpu_what_it_is_to_do_on_a_gpu(part: str) -> None:
         assert found["inputs"]["packed"]["sequences"] == 6 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(functional, "linear_cross_entropy"), reason="torch has one way only")
 def test_both_ways_to_the_masked_lm_loss_are_one_loss() -> None:
     found = cuda.head(argparse.Namespace(device="cpu", head=(64, 32), rounds=1))

@@ -87,6 +87,7 @@ def folders_of(package: str, graph: dict[str, set[str]]) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_go_one_way_through_the_house(package: str) -> None:
     every = {name for house in PACKAGES for name in modules_of(house)}

@@ -211,6 +211,7 @@ def test_a_folder_that_is_no_model_exits_1_and_is_named(
     assert str(data) in line
 
 
+@pytest.mark.slow
 def test_a_model_without_a_layer_is_not_scored(
     arguments: list[str], minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_model_without_a_layer_is_not_scored(
     assert not (tmp_path / "runs/eval/results.json").exists()
 
 
+@pytest.mark.slow
 def test_code_that_comes_with_a_model_is_never_run_whatever_stdin_says(
     arguments: list[str], minilm: Path, tmp_path: Path
 ) -> None:
@@ -287,6 +289,7 @@ def test_a_stdout_that_is_full_is_one_line_and_exit_1(arguments: list[str], opti
     assert_full(run_module("eval", *arguments, "--quiet", *option, stdout=Path("/dev/full")))
 
 
+@pytest.mark.slow
 def test_a_stdout_that_is_full_fails_no_interpreter_at_its_end() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "eval", "--help"]
@@ -356,6 +359,7 @@ def test_nothing_to_score_exits_1_and_says_what_was_looked_for(
     assert not (tmp_path / "runs/eval/results.json").exists()
 
 
+@pytest.mark.slow
 def test_help_shows_an_example() -> None:
     command = [sys.executable, "-m", "eval", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -364,6 +368,7 @@ def test_help_shows_an_example() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_command_starts_without_what_takes_long_to_import() -> None:
     slow = {"torch", "transformers", "matplotlib", "scipy.stats"}
     code = f"import sys, clearspan.eval.__main__; sys.exit(str({slow} & {{*sys.modules}} or ''))"

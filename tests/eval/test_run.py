@@ -105,6 +105,7 @@ def test_several_models_leave_no_results_of_one_before_them(arguments: list[str]
     assert not (tmp_path / "out" / "results.json").exists() and not (tmp_path / "out" / "examples.npz").exists()
 
 
+@pytest.mark.slow
 def test_without_names_models_are_called_after_what_they_are(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ def request(tmp_path: Path, model: str, cache: Path | None, pairs: Sequence[Path
     return Request({"model": model}, [], pairs, None, output, device="cpu", cache=cache, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_figures(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
@@ -182,6 +184,7 @@ def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_fig
     assert folder.name == evaluations[0]["environment"]["fingerprint"]
 
 
+@pytest.mark.slow
 def test_damaged_rows_of_the_cache_are_computed_again_and_reported(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
@@ -209,6 +212,7 @@ def test_a_function_is_never_cached_and_nothing_is_with_cache_none(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_vectors_that_changed_are_embedded_anew(arguments: list[str], vectors: Path, tmp_path: Path) -> None:
     for change in (str, str.upper):
         vectors.write_text(change(vectors.read_text()))
@@ -252,6 +256,7 @@ def sts16(shared_data: Path, tmp_path: Path) -> list[str]:
     return [*models("letters"), *given, "--device", "cpu", "--quiet"]
 
 
+@pytest.mark.slow
 def test_sentences_moved_against_their_scores_are_said_to_differ_from_the_known_copy(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_sample_is_scored_as_its_examples_alone_would_be(metric: str) -> None:
     assert figures == pytest.approx(100 * alone, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_tasks_import_nothing_that_renders() -> None:
     code = (
         "import sys, clearspan.eval.tasks.registry; sys.exit(str([m for m in sys.modules if 'eval.report' in m] or ''))"

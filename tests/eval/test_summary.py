@@ -103,6 +103,7 @@ def test_an_undefined_score_and_a_skipped_task_are_shown_as_such() -> None:
     assert sections["Skipped"].tables[0].rows == [("STS13", "no folder STS13-en-test")]
 
 
+@pytest.mark.slow
 def test_the_report_begins_with_what_matters_and_ends_with_what_it_rests_on(summary: Summary) -> None:
     headings = [section.heading for section in report_sections(summary)]
     assert headings == [
@@ -112,6 +113,7 @@ def test_the_report_begins_with_what_matters_and_ends_with_what_it_rests_on(summ
     assert report_lead(summary).startswith("2 models, 24 tasks, protocol full, seed 1111, device cpu. 20")
 
 
+@pytest.mark.slow
 def test_a_report_has_a_row_a_figure_and_a_column_a_model_and_a_published_row(summary: Summary) -> None:
     (table,) = every(report_sections(summary))["Summary"].tables
     assert table.header == ("task", "metric", "one", "other", "GloVe, average", "unsup-SimCSE-BERT-base")
@@ -171,6 +173,7 @@ def test_published_models_are_a_table_of_their_own_where_a_page_does_not_hold_al
     assert [tuple(row[:2]) for row in published.rows] == shown and published.groups == {0: "STS", 1: "Averages"}
 
 
+@pytest.mark.slow
 def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
     sections = every(report_sections(summary))
     labels = [str(figure.get_label()) for figure in sections["Summary"].figures]

@@ -317,6 +317,7 @@ def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
     assert name == "long" and frames.shape == (1024, 128)
 
 
+@pytest.mark.slow
 def test_a_clip_of_many_pieces_is_many_batches(
     direct: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +332,7 @@ def test_a_clip_of_many_pieces_is_many_batches(
     assert [batch.num_rows for batch in batches[:-1]] == [40] * (len(batches) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [0.5, 1.0])
 def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     monkeypatch: pytest.MonkeyPatch, hours: float
@@ -353,6 +355,7 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     assert peak < 50_000_000
 
 
+@pytest.mark.slow
 def test_a_long_clip_that_is_damaged_gives_no_piece_and_is_one_bad_record(
     direct: Command, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_wrong_text_field_names_the_fields_there_are(pipeline, head: Path) -> 
     assert_fails(outcome, 'no field "body" in any record: there are id, source, n_gpt2_tokens, text: ', "--text-field")
 
 
+@pytest.mark.slow
 def test_a_corpus_of_nothing_but_bad_records_stops_early(pipeline, openwebtext: Path, tmp_path: Path) -> None:
     assert_fails(pipeline("--input", openwebtext, "--text-field", "body"), 'no field "body" in any record')
     assert not (tmp_path / "out" / "_done").exists()
@@ -142,6 +143,7 @@ def test_a_head_is_at_most_a_kilobyte(pipeline, head: Path, tmp_path: Path) -> N
     assert 0 < len(row["head"].encode()) <= tally.HEAD_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_a_truncated_compressed_file(pipeline, head: Path, tmp_path: Path, suffix: str) -> None:
     data = {"gz": gzip.compress, "zst": zstandard.compress}[suffix](head.read_bytes())

@@ -61,6 +61,7 @@ def test_documents_with_line_ends_come_through_every_packing(
     assert [record.offset for record in found] == list(range(40))
 
 
+@pytest.mark.slow
 def test_a_tables_rows_are_documents(direct, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "speeches.csv").write_bytes(of_texts(texts[:40]))
     outcome = direct("--input", tmp_path / "speeches.csv", "--min-tokens", "800", "--json")
@@ -151,6 +152,7 @@ def test_an_unclosed_quote_is_an_error_that_names_its_line(rest: bytes) -> None:
         read(data, Reading(1000))
 
 
+@pytest.mark.slow
 def test_what_an_unclosed_quote_swallows_does_not_fill_the_memory() -> None:
     data = b'id,text\n1,"open\n' + b"2,Call me Ishmael.\n" * 1_000_000
     tracemalloc.start()

@@ -62,6 +62,7 @@ def test_of_equal_documents_the_first_stays(direct, corpus: Path, tmp_path: Path
     assert not (tmp_path / "out" / "_staged").exists()
 
 
+@pytest.mark.slow
 def test_copies_are_told_by_text_not_by_tokens_alone(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--dedup").code == 0
     sources = [row["source"] for row in rows(tmp_path / "out")]
@@ -95,12 +96,14 @@ def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: 
         assert (Dataset(folder).local_tokenizer() / "tokenizer.json").exists()
 
 
+@pytest.mark.slow
 def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path) -> None:
     outcome = direct("--input", corpus, *UNIT, "--holdout-fraction", "0.0001")
     assert outcome.code == 1
     assert "--holdout-fraction 0.0001 of 57 documents leaves none to validation" in outcome.err
 
 
+@pytest.mark.slow
 def test_longer_documents_are_counted_and_left_out(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--max-tokens", "700").code == 0
     lengths = [len(row["tokens"]) for row in rows(tmp_path / "out")]
@@ -149,6 +152,7 @@ def test_killed_at_either_stage_it_ends_with_the_same_bytes(
     assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [".", "validation"])
 def test_a_lost_shard_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_path: Path, tree, lost: str) -> None:
     command = ("--input", corpus, *UNIT, *ALL, "--json")
@@ -159,6 +163,7 @@ def test_a_lost_shard_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -243,6 +248,7 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
     assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
 @settings(max_examples=200)
 def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None:

@@ -147,6 +147,7 @@ def unnoticed(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flipped, cut, zeroed])
 @pytest.mark.parametrize("packing", CHECKED)
 def test_damage_in_a_container_with_checksums_is_noticed(

@@ -103,6 +103,7 @@ def test_a_document_is_the_same_example_however_it_is_packed(
     assert all(expected[row["source"]] == row["id"] for row in rows)
 
 
+@pytest.mark.slow
 def test_text_files_are_one_document_each(pipeline, texts: list[str], tmp_path: Path) -> None:
     for number, text in enumerate(texts[:40]):
         path = tmp_path / "books" / f"shelf{number % 2}" / f"{number:02d}.txt"
@@ -171,6 +172,7 @@ def test_each_option_prepares_by_itself(direct, texts: list[str], roberta_tokeni
         assert row["id"] == text_id(prepared.encode())
 
 
+@pytest.mark.slow
 def test_texts_that_preparation_makes_equal_are_duplicates(direct, texts: list[str], tmp_path: Path) -> None:
     some = texts[:5]
     copies = [*some, some[0].replace(" ", "\n "), some[1].upper(), f" {some[2]}"]
@@ -214,6 +216,7 @@ def test_too_few_words_are_counted_and_said(direct, head: Path, tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 def test_another_preparation_is_refused_by_name(direct, head: Path) -> None:
     assert direct("--input", head).code == 0
     for options, field in (

@@ -115,6 +115,7 @@ def fullwidth(text: str) -> str:
     return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "written",
     [
@@ -143,6 +144,7 @@ def as_published(text: str) -> str:
     return re.sub(r" ([.,!?;:)])", r"\1", text).replace("`` ", '"').replace(" ''", '"').replace("( ", "(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apostrophe", ["'", "’", "ʼ", ""])
 def test_tokenized_test_sentences_are_met_as_they_were_published(shared_data: Path, apostrophe: str) -> None:
     folder = shared_data / "senteval" / "downstream"
@@ -219,6 +221,7 @@ def runs_of(text: str) -> set[tuple[str, ...]]:
     return {run for run in runs if (len(run) == 12) is bool({"日", "本"} & set(run))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["日本", "나 네"])
 @given(st.lists(st.sampled_from(["a", "b", "Ä", "?", "c3", ",", "."]), max_size=40), st.integers(0, 30))
 @settings(max_examples=200)
@@ -567,6 +570,7 @@ def test_that_all_are_too_long_is_said_and_no_other_mend(direct, corpus: Path) -
     assert "has 2 to 3 tokens" in outcome.err and "have more: change --min-tokens or --max-tokens" in outcome.err
 
 
+@pytest.mark.slow
 def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
     sentence = " ".join(texts[0].split()[40:52])
     (tmp_path / "test.txt").write_text(f"{sentence}\n...\n")

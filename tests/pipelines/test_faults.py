@@ -199,6 +199,7 @@ def test_an_input_that_fails_while_it_is_read(command, tmp_path: Path, monkeypat
     assert verify(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_slow_storage_changes_nothing(command, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command(*CURATED, "--output", tmp_path / "quick").code == 0
     for name in (*READING, *WRITING):

@@ -89,6 +89,7 @@ def test_a_cut_array_names_its_file(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.json": data[:50_000]}, tmp_path, 10**9)
 
 
+@pytest.mark.slow
 def test_an_element_above_the_limit_takes_little_memory() -> None:
     data = b'["' + b"a" * 50_000_000 + b'", "b"]'
     stream = io.BytesIO(data)

@@ -257,6 +257,7 @@ def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zo
     assert len(examples(tmp_path / "five")) == 5
 
 
+@pytest.mark.slow
 def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_path: Path) -> None:
     command = ["images", "--input", str(zoo), "--output", str(tmp_path / "out"), "--unit-bytes", "30000"]
     assert killed("before", "00002.json", *command) == -signal.SIGKILL

@@ -13,6 +13,7 @@ from clearspan.pipelines.stopwatch import Stopwatch, percentages
 from clearspan.shards import Manifest
 
 
+@pytest.mark.slow
 def test_the_summary_shows_lengths_and_worker_time(pipeline, head: Path, tmp_path: Path) -> None:
     out = pipeline("--input", head).out
     assert "  worker time: read " in out and " %, tokenize " in out
@@ -32,6 +33,7 @@ def test_worker_seconds_are_those_of_all_workers_and_of_every_stage(
     assert sum(seconds.values()) <= 2 * summary["run"]["seconds"]
 
 
+@pytest.mark.slow
 def test_no_file_of_a_dataset_holds_times(pipeline, head: Path, tmp_path: Path) -> None:
     assert pipeline("--input", head).code == 0
     for name in ("manifest.json", "plan.json", "_done/00000.json"):

@@ -97,6 +97,7 @@ def test_no_space_is_put_where_the_text_has_none(shared_data: Path, roberta_toke
     assert max(len(ids) for _, _, ids in found) <= 200 < sum(len(ids) for _, _, ids in found[:2]) * 1.2
 
 
+@pytest.mark.slow
 def test_with_a_tokenizer_that_merges_over_spaces_none_is_too_long(segmented: list[list[str]]) -> None:
     tokenizer = Tokenizer(models.BPE(unk_token="?"))
     trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=["?"], show_progress=False, max_token_length=40)

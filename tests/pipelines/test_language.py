@@ -54,6 +54,7 @@ def test_documents_of_the_named_languages_are_kept(direct, mixed: Path, tmp_path
     assert options["detector"].startswith("py3langid ")
 
 
+@pytest.mark.slow
 def test_the_threshold_is_the_least_probability(direct, mixed: Path, tmp_path: Path) -> None:
     texts = [json.loads(line)["text"] for line in mixed.read_text().splitlines()]
     probabilities = [probability for _, probability in (language.likeliest(text, ["en", "de"]) for text in texts)]

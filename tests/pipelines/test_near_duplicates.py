@@ -155,6 +155,7 @@ def listed(folder: Path) -> list[dict]:
     return found
 
 
+@pytest.mark.slow
 def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
     assert direct("--input", corpus, *NEAR).code == 0

@@ -85,6 +85,7 @@ def test_records_that_a_format_calls_bad_are_rejected(fortunes: str, pipeline, t
     assert (summary["bad"], summary["kept"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) -> None:
     ended = pipeline("--format", f"{fortunes}:Hasty", *OPTIONS)
     assert ended.code == 1 and f"a.fortunes: {fortunes}:Hasty read " in ended.err and "bytes, not all" in ended.err

@@ -207,6 +207,7 @@ def test_a_damaged_png_is_noticed(photographs: list[Image.Image]) -> None:
     assert reason(data[:20]) == "truncated PNG"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["WEBP", "GIF", "BMP", "TIFF"])
 def test_other_formats_cut_short_are_noticed(photographs: list[Image.Image], name: str) -> None:
     data = encoded(photographs[1], name)
@@ -231,6 +232,7 @@ def repeated(data: bytes, scans: int) -> bytes:
     return data[:end] + data[last:end] * (scans - data.count(b"\xff\xda")) + data[end:]
 
 
+@pytest.mark.slow
 def test_a_jpeg_of_too_many_scans_is_refused_before_it_is_decoded(
     photographs: list[Image.Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[s
     assert together == apart
 
 
+@pytest.mark.slow
 def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
     direct, wiki: Path, texts: list[str], tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
         assert len(gone) == counts(folder)["filtered"]["excluded"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
     texts = wiki.read_text(encoding="utf-8").splitlines()
     excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])

@@ -33,6 +33,7 @@ entries = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(entries, max_size=8, unique_by=lambda entry: entry.name), st.integers(1, 900))
 def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: int) -> None:
     units = cut(inputs, unit_bytes)
@@ -102,6 +103,7 @@ def test_a_name_that_cannot_be_a_source_is_refused(tmp_path: Path) -> None:
         plan_of(tmp_path / "*.jsonl")
 
 
+@pytest.mark.slow
 def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "big.jsonl").open("wb") as file:
         file.truncate(100_001)

@@ -48,6 +48,7 @@ lines = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(lines, st.integers(1, 80), st.booleans(), st.sampled_from([b"\n", b"\r\n"]))
 @settings(max_examples=300)
 def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, final: bool, end: bytes) -> None:

@@ -141,6 +141,7 @@ def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; sys.executable = '/bin/false'\n"
@@ -311,6 +312,7 @@ def test_a_damaged_plan_is_one_line(direct, head: Path, tmp_path: Path, damage: 
     assert f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", ["swapped", "copied", "another run's"])
 def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: Path, tree, results: str) -> None:
     command = ("--input", head, "--unit-bytes", "60000")

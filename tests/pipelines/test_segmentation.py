@@ -33,6 +33,7 @@ AWKWARD = [*'aB!?"“”«()\n\t。「」é🙂।\x00', "B\u00a0. ", "B\u2028. 
 AWKWARD += ["\n \n", "\n\n", "\r\n\r\n", "日本", "e\u0301", "x@y.z"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(AWKWARD) | st.characters(codec="utf-8"), max_size=60), st.sampled_from(["en", "hi"]))
 @settings(max_examples=300)
 def test_nothing_of_any_text_is_lost(parts: list[str], language: str) -> None:

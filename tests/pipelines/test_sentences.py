@@ -148,6 +148,7 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
     assert with_special_token(extended, "[DEL]") is extended
 
 
+@pytest.mark.slow
 def test_gigatoken_knows_del_too(with_del: TokenizerFiles, del_tokenizer: Tokenizer) -> None:
     tokenization = Tokenization(with_del.files[MAIN], with_del.vocab_size)
     assert tokenization._fast is not None
@@ -155,6 +156,7 @@ def test_gigatoken_knows_del_too(with_del: TokenizerFiles, del_tokenizer: Tokeni
     assert tokenization.tokenize([text], ["a"])[0].tolist() == del_tokenizer.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.slow
 def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
     tokenizer = Tokenizer(models.WordLevel({f"w{number}": number for number in range(1 << 16)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

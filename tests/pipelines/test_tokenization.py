@@ -191,6 +191,7 @@ def test_of_a_very_long_text_the_head_is_proved(
         Tokenization(roberta, 50265).tokenize(texts[:1], ["a"])
 
 
+@pytest.mark.slow
 def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     of_roberta: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +318,7 @@ def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Pa
     assert Tokenization(with_del.files["tokenizer.json"]).tokenize(["[DEL]"], ["a"])[0].tolist() == [plain.vocab_size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pre_tokenizer", "named"),
     [

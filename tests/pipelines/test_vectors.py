@@ -100,6 +100,7 @@ def test_a_prompt_of_the_model_is_put_before_each_text(embed: Command, expected,
     assert np.abs(stored(tmp_path / "out") - expected()).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, dtype: str, tmp_path: Path) -> None:
     assert embed("--vector-dtype", dtype).code == 0
@@ -170,6 +171,7 @@ def multiplying(monkeypatch: pytest.MonkeyPatch, hardware: bool) -> None:
     monkeypatch.setattr(precision, "bfloat16", lambda device: precision.Bfloat16(hardware, "this CPU", "slow"))
 
 
+@pytest.mark.slow
 def test_auto_is_resolved_printed_and_recorded(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     multiplying(monkeypatch, hardware=False)
     ended = embed("--precision", "auto")
@@ -243,6 +245,7 @@ def test_a_model_folder_that_lacks_a_file_is_one_line(embed: Command, encoder: P
     assert ended.code == 1 and str(folder) in ended.err and ended.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_plain_folder_takes_a_pooling(embed: Command, encoder: Path, sentences: list[str], tmp_path: Path) -> None:
     plain = encoder.parent / "bert"
     assert embed("--model", plain, "--pooling", "cls-before-head").code == 0

@@ -74,6 +74,7 @@ def test_tables_without_a_header_and_parted_documents_are_read_as_any_kind_reads
     assert tokenizer_in(tmp_path / "learned" / "a.tsv") == tokenizer_in(tmp_path / "learned" / "a.txt")
 
 
+@pytest.mark.slow
 def test_it_is_a_tokenizer_for_the_pipelines_and_gives_every_text_back(
     learn, pipeline, head: Path, texts: list[str], tmp_path: Path
 ) -> None:

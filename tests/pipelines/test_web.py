@@ -168,6 +168,7 @@ def test_after_a_damaged_gzip_member_the_next_one_is_read(pages: list[str], tmp_
     assert [one.value["text"] for one in found if one.value] == [*pages[:3], *pages[4:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pack", "damage"), [(members, flipped), (members, zeroed), (b"".join, zeroed)])
 def test_damage_anywhere_is_noticed(pages: list[str], tmp_path: Path, pack: Callable, damage: Callable) -> None:
     data = pack(wet([page[:3000] for page in pages[:12]]))
@@ -182,6 +183,7 @@ def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Pat
             read(tmp_path, data[:size])
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_longest_record(tmp_path: Path) -> None:
     data = b"".join([PAGE, of(b"x" * 40_000_000, "Content-Type: video/mp4"), PAGE])
     (tmp_path / "a.warc.gz").write_bytes(gzip.compress(data))
@@ -208,6 +210,7 @@ def summary(outcome) -> dict:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str], tmp_path: Path, tree) -> None:
     broken = with_length(PAGE, "10")
     for number, name in enumerate(("a.warc.gz", "b.wet.gz")):

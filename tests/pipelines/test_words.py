@@ -26,6 +26,7 @@ def test_words_of_byte_level_tokens(shared_data: Path, name: str) -> None:
     assert len(found) > len(expected) + 3, "each token of Japanese is a word"
 
 
+@pytest.mark.slow
 def test_words_of_wordpiece(shared_data: Path) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
     found = words(tokenizer, tokenizer.encode("Antiquarianism, naïvely; 東京 'is'", add_special_tokens=False).ids)

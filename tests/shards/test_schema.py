@@ -33,6 +33,7 @@ def arrow_stream(batch: pa.RecordBatch, copies: int = 1, compression: str | None
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.slow
 @given(st.lists(example, max_size=20))
 @settings(max_examples=60)
 def test_any_batch_comes_back_as_it_was(rows: list[dict]) -> None:
@@ -148,6 +149,7 @@ def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], 
         unpacked(zstandard.compress(arrow_stream(batches[0], compression=codec)))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_a_damaged_arrow_stream_is_refused_or_valid_never_a_crash(data: st.DataObject) -> None:

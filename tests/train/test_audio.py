@@ -193,6 +193,7 @@ def test_every_other_example_of_a_micro_batch_is_as_likely_a_partner(audio_folde
     assert all(abs(count - 4000 / 7) <= 1 for count in counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_mixtures_and_labels_are_the_same_on_any_number_of_ranks(audio_folder: Path, micro_batches: int) -> None:
     options = Config(frames=FRAMES, mixup=0.7, freq_mask=20, time_mask=30, views=2)

@@ -59,6 +59,7 @@ def by_id(sentences: list[list[int]]) -> dict[int, list[int]]:
     return {text_id(row): row for row in sentences}
 
 
+@pytest.mark.slow
 def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
     tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, synonyms_file: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
     assert {"clear/alignment", "clear/uniformity"} <= metrics.keys()
 
 
+@pytest.mark.slow
 def test_the_cls_state_is_taken_however_the_model_pools(tiny_clear: list[str]) -> None:
     losses = [
         run(clear_and_batch([*tiny_clear, f"model.pooling={pooling}"])[0], clear_and_batch(tiny_clear)[1])[1][
@@ -240,6 +242,7 @@ def test_the_fingerprint_of_views_on_the_fly_is_of_what_their_synonyms_say(
     assert len(set(found.values())) == 3, "of words that share a form the first one counts"
 
 
+@pytest.mark.slow
 def test_only_the_columns_that_objectives_read_are_gathered(tiny_clear: list[str]) -> None:
     """Of three views stored and an original: those that the views are drawn from, and what masked LM reads."""
     wanted = {

@@ -82,6 +82,7 @@ def test_resuming_with_another_table_of_synonyms_is_refused(
     assert error.startswith(f"train: objectives.clear.synonyms {table}: is no longer what the run in {run} read")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_steps", [2, 3])
 def test_a_run_says_at_start_that_it_sees_two_stored_views_again(
     tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path, max_steps: int

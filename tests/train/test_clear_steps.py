@@ -44,6 +44,7 @@ def suited(overrides: list[str], recipe: str) -> list[str]:
     return [o for o in overrides if recipe == RECIPE or "objectives.clear" not in o]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_static_budget_changes_nothing_but_the_shape(tiny_clear: list[str], recipe: str) -> None:
     overrides = suited(tiny_clear, recipe)

@@ -61,6 +61,7 @@ def test_a_checkpoint_is_these_files(whole: Path) -> None:
         assert {path.name for path in (whole / "checkpoints" / tag).iterdir()} == set(FILES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
     run: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -81,6 +82,7 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_resume_goes_on_from_the_checkpoint_before_a_damaged_one(
     whole: Path, run: Path, tiny: list[str], name: str
@@ -165,6 +167,7 @@ def best_of(run: Path, tag: str) -> None:
     seal_folder(last, "checkpoint", read_manifest(last, "checkpoint")[1], {"best": tag})
 
 
+@pytest.mark.slow
 def test_a_damaged_best_checkpoint_is_an_error_that_names_the_last(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +267,7 @@ def test_weights_that_are_not_finite_are_not_exported(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_replace_no_checkpoint(tiny: list[str], tmp_path: Path) -> None:
     """The first step makes the weights huge, the second step's loss is nan; only the last step is logged."""
     settings = ["optimizer.learning_rate=1e14", "training.logging_steps=100", "training.save_steps=1"]

@@ -97,6 +97,7 @@ def test_another_score_on_resume_forgets_the_best(run: Path, options: list[str],
     assert Checkpoints(again).best() in ("step-00000006", "step-00000008")
 
 
+@pytest.mark.slow
 def test_fewer_texts_than_a_batch_are_scored_without_losses(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_disk_that_fills_up_is_one_line_whatever_is_written(run: Path, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_another_pooling_that_the_recipe_names_is_said(source: Path, tiny: list[str], tmp_path: Path) -> None:
     given = [option for option in tiny if option not in TINY_MODEL] + ["model.config=null", f"model.path={source}"]
     done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")

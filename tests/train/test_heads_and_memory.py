@@ -174,6 +174,7 @@ class StepsOnARank:
         return steps(self.overrides, rank, ranks)
 
 
+@pytest.mark.slow
 def test_two_ranks_remember_what_one_does_in_its_order(tiny: list[str]) -> None:
     """Of losses and gradients the mean over ranks is that of one; each rank holds the whole memory."""
     options = [*tiny, MEMORY, *HEAD]

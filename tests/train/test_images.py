@@ -151,6 +151,7 @@ def test_brightness_contrast_and_saturation_are_blends(square: Image.Image, whic
     assert np.abs(found - changed(as_levels(square), which, 1 + 0.4 * (2 * strength - 1))).max() <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [0.0, 0.3, 0.8, 0.999])
 def test_a_turn_of_the_hue_is_one_of_the_colour_circle(square: Image.Image, strength: float) -> None:
     """8-bit HSV has 255 hues: six grey levels of a bright colour."""
@@ -254,6 +255,7 @@ def test_the_ranks_of_a_machine_share_its_cores(launcher: str, monkeypatch: pyte
     modalities._pool.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_views_and_labels_are_the_same_on_any_number_of_ranks(
     images_folder: Path, tiny_images: list[str], micro_batches: int

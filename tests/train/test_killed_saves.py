@@ -58,6 +58,7 @@ def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path
     assert len([left for left in kills[1] if newest(left) == saving(left) == 6]) >= 4  # amid what is removed
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_at_its_first_save_begins_again(
     kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ class StepOnARank:
         return step(self.overrides, rank, ranks, recipe=self.recipe)
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_loss_and_gradients_of_one_on_the_same_documents(tiny: list[str]) -> None:
     one, (first, second) = step(tiny), run_on_ranks(StepOnARank(tiny), 2)
     assert len(one) == len(first) > 30

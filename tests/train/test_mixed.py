@@ -186,6 +186,7 @@ def test_one_packed_forward_gives_what_a_padded_one_of_each_block_gives(
             )
 
 
+@pytest.mark.slow
 def test_autocast_to_bf16_changes_a_loss_by_its_rounding_alone(recipe_of: Callable[..., list[str]]) -> None:
     """Patches in bf16 meet embeddings in fp32; weights keep gradients in fp32."""
     learner, batches, _ = learner_and_batch(recipe_of(ALL))

@@ -190,6 +190,7 @@ def test_a_run_with_parts_resumes_bit_for_bit_and_on_other_ranks_and_stages(
         assert line == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_of_each_part(
     pretrained: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

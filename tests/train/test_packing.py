@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +58,7 @@ def test_packed_sequences_are_the_spans_between_special_tokens(asked: list[Seque
     assert packed.ids[packed.content].tolist() == [i for ids in expected for i in ids[1:-2]]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(requests(), st.integers(0, 70))
 def test_a_budget_changes_the_shape_only(asked: list[Sequences], spare: int) -> None:
@@ -79,6 +81,7 @@ def test_an_overflowing_step_cuts_its_last_sequences() -> None:
     assert packed.cut == 4 and pack(asked, SPECIAL, Budget(24, 1, 8)).cut == 0
 
 
+@pytest.mark.slow
 @given(requests(), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), min_size=1, max_size=2), st.booleans())
 def test_patches_come_first_and_are_never_cut(asked: list[Sequences], given: list, overflows: bool) -> None:
     """Behind them the tokens lie as they would alone; each block's sequences are where it says."""

@@ -46,12 +46,14 @@ class Derived(Base):
     second: str = "x"
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_command_writes(capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main([]) == 0
     assert capsys.readouterr().out == PAGE.read_text()
     assert reference.main(["--check", str(PAGE)]) == 0
 
 
+@pytest.mark.slow
 def test_a_page_that_is_behind_is_named_with_its_line_and_the_mend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

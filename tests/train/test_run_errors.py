@@ -250,6 +250,7 @@ def test_options_may_be_given_in_another_order_to_resume(tiny: list[str], tmp_pa
         pass
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     """With the examples of its step."""
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
@@ -258,6 +259,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Pa
     assert str(failed) in error and len(set(json.loads(failed.read_text())["examples"]["text"])) == 8
 
 
+@pytest.mark.slow
 def test_a_loss_that_explodes_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     """Though it is a number still; the default leaves room for what is but high."""
     given = ["optimizer.learning_rate=10", "optimizer.schedule=constant", "training.loss_limit=1.5"]
@@ -302,6 +304,7 @@ def test_bad_usage_is_exit_2() -> None:
     assert raised.value.code == 2
 
 
+@pytest.mark.slow
 def test_dry_run_prints_recipe_parameters_budget_and_memory(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,6 +338,7 @@ def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     assert checkpoints.best() in checkpoints.tags()
 
 
+@pytest.mark.slow
 def test_overrides_may_stand_before_and_after_options(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_spans_keep_their_bounds_distances_and_neighbourhoods(
         assert spans.positive_length.min() >= config.min_span
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(settings_and_lengths(), st.floats(0, 1))
 def test_shrinking_fits_any_document_down_to_the_stated_smallest(

@@ -146,6 +146,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: 
     assert [row["loss"] for row in rows][:2] == ["", "2.0"]
 
 
+@pytest.mark.slow
 def test_a_changed_grid_adds_runs(tmp_path: Path) -> None:
     done(options(tmp_path), Started())
     more = Started()

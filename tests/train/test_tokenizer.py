@@ -76,6 +76,7 @@ def with_id(source: Path, folder: Path, number: int, bare: bool) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 def test_an_id_far_beyond_the_vocabulary_is_refused(shared_data: Path, tmp_path: Path, name: str, bare: bool) -> None:

@@ -53,6 +53,7 @@ class Engine:
         return False
 
 
+@pytest.mark.slow
 def test_losses_on_held_out_examples_are_the_same_every_time(tiny: list[str], held_folder: Path) -> None:
     """Despite dropout of one half in training and other draws in between; no gradient is left."""
     learner, held_out = built([*tiny, *DROPOUT, f"data.text.validation={held_folder}"])
@@ -78,6 +79,7 @@ def test_held_out_examples_are_contrasted_a_micro_batch_at_a_time(tiny: list[str
     assert [len(ids) for ids in engine.seen] == [4] * 5
 
 
+@pytest.mark.slow
 def test_with_gradient_caching_they_are_contrasted_a_step_at_a_time(tiny: list[str], held_folder: Path) -> None:
     """The micro-batches of a step give the losses of one batch; every masked token counts the same."""
     given = [*tiny, f"data.text.validation={held_folder}"]

@@ -90,6 +90,7 @@ def test_a_dense_module_and_another_pooling_are_the_librarys_own(minilm: Path, t
     )
 
 
+@pytest.mark.slow
 def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
     loaded: Callable[..., Model], minilm: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
         np.testing.assert_array_equal(loaded(roberta).encode(TEXTS), together)
 
 
+@pytest.mark.slow
 def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
     loaded: Callable[..., Model], roberta: Path
 ) -> None:
@@ -200,6 +202,7 @@ def test_weights_are_checked_before_they_are_rounded(minilm: Path, tmp_path: Pat
         load(folder, precision="bf16")
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callable[..., Model], roberta: Path) -> None:
     base = loaded(roberta).fingerprint
     assert base == loaded(roberta, "mean").fingerprint
@@ -211,6 +214,7 @@ def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
         load(minilm, "cls")
 
 
+@pytest.mark.slow
 def test_architectures_that_the_trainer_cannot_pack_are_scored(minilm: Path, tmp_path: Path) -> None:
     t5 = T5Config(vocab_size=30522, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2)
     mpnet = AutoModel.from_config(MPNetConfig(**SIZE, vocab_size=30522))
@@ -235,6 +239,7 @@ def test_weights_after_the_transformer_are_checked_too(minilm: Path, tmp_path: P
         load(folder)
 
 
+@pytest.mark.slow
 def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, tmp_path: Path) -> None:
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
     config = folder / "2_Dense" / "config.json"

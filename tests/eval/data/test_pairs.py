@@ -49,6 +49,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(
 written_rows = st.lists(st.tuples(texts, texts, st.floats(-10, 10)), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 @pytest.mark.parametrize("dialect", ["excel", "excel-tab", "unix"])
 @given(expected=written_rows)

@@ -98,6 +98,7 @@ def test_cranfields_title_stands_once_and_empty_documents_stay(shared_data: Path
     assert [number for number, text in enumerate(documents, start=1) if not text] == [471, 995]
 
 
+@pytest.mark.slow
 def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> None:
     collection = read_flickr8k(shared_data / "retrieval" / "flickr8k")
     assert len(collection.queries) == len(collection.documents) == 40460

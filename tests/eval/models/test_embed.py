@@ -29,6 +29,7 @@ class Recorder:
         return [len(text), sum(map(ord, text)) % 9973]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.lists(st.text("ab ", max_size=3), min_size=1), st.booleans()), min_size=1, max_size=5))
 def test_rows_follow_the_texts_and_no_kept_text_is_encoded_twice(calls: list[tuple[list[str], bool]]) -> None:
     encoder = Recorder()

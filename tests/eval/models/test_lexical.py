@@ -25,6 +25,7 @@ def cranfield(shared_data: Path) -> Collection:
     return read_cranfield(shared_data / "retrieval/cranfield")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "vectorizer"), [("bow", CountVectorizer()), ("tfidf", TfidfVectorizer())])
 def test_cosines_are_those_of_scikit_learn(
     name: str, vectorizer: CountVectorizer | TfidfVectorizer, cranfield: Collection

@@ -25,6 +25,7 @@ def own(texts: list[str]) -> np.ndarray:
     return np.ones((len(texts), 2))
 
 
+@pytest.mark.slow
 def test_a_folder_a_file_and_a_function_are_told_by_what_is_there(minilm: Path, vectors: Path) -> None:
     kinds = {str(minilm): Model, str(vectors): WordVectors, f"{__name__}:own": FunctionEncoder}
     for spec, kind in kinds.items():
@@ -45,6 +46,7 @@ def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> Non
     assert {str(weight.dtype) for weight in model.modules[0].parameters()} == {"torch.bfloat16"}
 
 
+@pytest.mark.slow
 def test_a_single_text_gives_one_vector_whatever_the_model(minilm: Path, vectors: Path) -> None:
     text = "an owl hunts at night"
     for spec in (str(minilm), str(vectors), f"{__name__}:own"):

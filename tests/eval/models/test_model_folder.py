@@ -80,6 +80,7 @@ def inside(model: torch.nn.Module) -> set[str]:
     return {f"{model.base_model_prefix}.{key}" for key in model.base_model.state_dict()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForMaskedLM])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weights_that_are_missing_left_over_or_of_other_shapes_are_named(
@@ -105,6 +106,7 @@ def test_weights_that_are_missing_left_over_or_of_other_shapes_are_named(
     refused(lambda w: w[layer[0]].view(-1)[-1:].fill_(torch.nan), f"{bare} holds a NaN or an infinity")
 
 
+@pytest.mark.slow
 def test_a_real_model_without_its_last_layer_is_refused(folder: Path) -> None:
     change(folder, lambda w: [w.pop(key) for key in list(w) if "layer.5." in key])
     names = r"encoder\.layer\.5\.attention\.output\.LayerNorm\.bias, .* and 13 more"
@@ -134,6 +136,7 @@ def edit(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "fields", "named"),
     [
@@ -265,6 +268,7 @@ ANOTHERS = {
 """Ways to give a model the tokenizer of another model, and the message of each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ANOTHERS)
 def test_a_tokenizer_of_another_model_is_refused(folder: Path, damage: Callable[[Path], None]) -> None:
     damage(folder)
@@ -348,6 +352,7 @@ def test_integer_weights_are_refused_and_integer_buffers_are_not(folder: Path) -
         load(folder)
 
 
+@pytest.mark.slow
 def test_integer_weights_of_a_torch_file_and_of_a_module_behind_are_refused(minilm: Path, tmp_path: Path) -> None:
     folder = saved(BertConfig(**SIZE), tmp_path / "torch", with_head=False)
     weights = {f"bert.{name}": as_int8(one) for name, one in load_file(folder / "model.safetensors").items()}

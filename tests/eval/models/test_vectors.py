@@ -75,6 +75,7 @@ def test_published_vectors_give_what_a_plain_mean_gives(shared_data: Path) -> No
     np.testing.assert_allclose(embeddings, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z"]), min_size=1),

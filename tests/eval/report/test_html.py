@@ -83,6 +83,7 @@ def page_that_names(name: str, folder: Path) -> Page:
     return Page(folder / "r.html")
 
 
+@pytest.mark.slow
 def test_a_hostile_name_stays_text_wherever_it_stands(tmp_path: Path) -> None:
     hostile = """'"></p><script>alert(1)</script>{{ 7 * 7 }}<b onclick=x>&amp;"""
     plain, page = page_that_names("MiniLM", tmp_path), page_that_names(hostile, tmp_path)

@@ -4,6 +4,7 @@ import io
 import itertools
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 from clearspan.eval.details import Scatter
@@ -83,6 +84,7 @@ def test_names_of_points_that_are_close_together_do_not_overlap() -> None:
     assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))
 
 
+@pytest.mark.slow
 def test_names_may_hold_anything() -> None:
     x = np.arange(3.0)
     drawn(plots.grouped_bars([ODD, "a" * 90], {ODD: [1.0, 2.0], "b" * 90: [3.0, 4.0]}, "x", marks={ODD: [1.0, 2.0]}))

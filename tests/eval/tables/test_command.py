@@ -109,6 +109,7 @@ def test_latex_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "\n{}[CLS] model & " in bracket
 
 
+@pytest.mark.slow
 def test_every_table_prints_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path)
     names = [line.split()[0] for line in output(capsys, "--list").splitlines()]

@@ -27,6 +27,7 @@ def by_double_loop(vectors: np.ndarray) -> float:
     return math.log(total / num)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 99), st.integers(1, 16))
 def test_uniformity_is_that_of_a_double_loop_whatever_the_blocks(num: int, dim: int, seed: int, block: int) -> None:
     vectors = unit_vectors(np.random.RandomState(seed).randn(num, dim).astype(np.float32))
@@ -76,6 +77,7 @@ def test_the_figures_are_of_all_splits_together_and_of_each(shared_data: Path) -
     assert scored.examples == {}
 
 
+@pytest.mark.slow
 def test_length_does_not_count(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
     assert isinstance(task, geometry.GeometryTask)

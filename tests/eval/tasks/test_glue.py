@@ -91,11 +91,13 @@ def test_what_is_fine_tuned_is_the_folders_transformer(encoder: Path, tmp_path: 
     assert not np.allclose(predictions[0], predictions[2])
 
 
+@pytest.mark.slow
 def test_rows_longer_than_the_model_takes_are_cut(encoder: Path) -> None:
     train = Split((["word " * 500] * 8, ["other " * 300] * 8), np.arange(8.0) % 2)
     assert len(finetune(encoder, (train.texts, train.labels), train.texts, 2, QUICK, seed=1)[-1]) == 8
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_and_no_file_is_left(
     encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +237,7 @@ def test_the_command_fine_tunes_on_real_rows(
     assert "glue/STS-B" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_scored_the_command_says_why(
     encoder: Path,
     shared_data: Path,

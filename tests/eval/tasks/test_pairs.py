@@ -87,6 +87,7 @@ def test_files_in_other_languages_are_scored_with_no_data_folder(
     assert "pairs/zh" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_pair_is_scored_as_undefined(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ def few_dimensions(texts: list[str]) -> np.ndarray:
     return bag_of_words(texts) @ np.random.RandomState(0).randn(1024, 48).astype(np.float32) / 10
 
 
+@pytest.mark.slow
 def test_both_tasks_have_the_published_sizes_and_senteval_s_order(shared_data: Path) -> None:
     loaded = relatedness.load(shared_data / "senteval")
     assert loaded.missing == {}

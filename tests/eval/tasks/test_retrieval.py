@@ -66,6 +66,7 @@ def collection(num_documents: int, judged: list[dict[int, int]]) -> Collection:
 vectors = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> None:
     documents = np.array(data.draw(st.lists(vectors, min_size=1, max_size=30)), np.float32)

@@ -118,6 +118,7 @@ def test_subsets_have_the_published_sizes(shared_data: Path) -> None:
     assert sizes["STS16"] == [254, 249, 230, 244, 209]
 
 
+@pytest.mark.slow
 def test_splits_have_the_published_sizes_and_dev_goes_by_its_own_keys(shared_data: Path) -> None:
     tasks = {task.name: task for task in sts.load(shared_data / "senteval").tasks}
     for name, num_test, num_dev in (("STSBenchmark", 1379, 1500), ("SICKRelatedness", 4927, 500)):

@@ -36,6 +36,7 @@ def task(shared_data: Path, name: str) -> ClassificationTask:
     return chosen  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_trec_with_a_bag_of_words_is_far_above_its_largest_class(shared_data: Path) -> None:
     scores = task(shared_data, "TREC").score(run())
     assert 50 < scores.scores["devacc"] < 80 and 50 < scores.scores["acc"] < 80  # 138 of 500 are the largest class
