@@ -135,7 +135,7 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
     """What is wrong is one line, of how many ranks ever; nothing else is printed."""
     absent = ("data.text.path=no-such-data", "output=run")

@@ -141,7 +141,7 @@ def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str
     assert tree(tmp_path / "out") == finished
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; sys.executable = '/bin/false'\n"
