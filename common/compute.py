@@ -58,7 +58,12 @@ def resolve(device: str, precision: str, key: str = "--precision") -> Compute:
 
     Args:
         key: the option that sets the precision, for the line.
+
+    Raises:
+        ValueError: there is no such precision.
     """
+    if precision not in PRECISIONS:
+        raise ValueError(f"{key} {precision!r}: choose {', '.join(PRECISIONS)}")
     device, has_torch = resolve_device(device), importlib.util.find_spec("torch") is not None
     if precision == AUTO and not has_torch:
         return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")

@@ -9,6 +9,7 @@ from pathlib import Path
 from clearspan.common.commands import (
     Option,
     RaisingParser,
+    UsageError,
     as_keywords,
     keywords,
     naming_keywords,
@@ -83,8 +84,12 @@ def load_model(
 
     Raises:
         EncoderError: there is no usable model.
+        UsageError: there is no such precision.
     """
-    compute = resolve(device or AUTO, precision)
+    try:
+        compute = resolve(device or AUTO, precision)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if compute.line:
         print(as_keywords(compute.line, _OF_MODEL), file=sys.stderr)
     return load(str(model), pooling, compute.precision, compute.device)

@@ -162,7 +162,9 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
         with contextlib.suppress(ValueError):
             state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             steps = state.get("steps") if isinstance(state, dict) else None
-            if isinstance(steps, dict) and all(isinstance(done, dict) for done in steps.values()):
+            if isinstance(steps, dict) and all(
+                isinstance(done, dict) and {"command", "read"} <= done.keys() for done in steps.values()
+            ):
                 return state
         raise UsageError(f"{path}: is not a file of this command: name another --output")
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
@@ -271,6 +273,8 @@ def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namesp
             f"--output {options.output}: its step {step.name} is that of another command; name another folder: "
             f"{done['command']}"
         )
+    if gone := [path for path in step.models if not path.is_dir()]:
+        raise UsageError(f"--output {options.output}: {gone[0]} is gone: put it back, or name another folder")
     read = {str(path): dataset_sha256(path) for path in step.datasets}
     read |= {str(path): model_sha256(path) for path in step.models}
     if done and (changed := [path for path in read if done["read"].get(path) != read[path]]):
@@ -300,6 +304,7 @@ def verdict(low: float, high: float) -> str:
 
 def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
     """Compare the two models, copy the better one to DIR/model, and print and save the verdict."""
+    from clearspan.common.encoder.fingerprint import model_sha256
     from clearspan.eval import saved
     from clearspan.eval.compare import compare_folders
 
@@ -313,6 +318,8 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
         copy = folder / files.temporary_name("model")
         shutil.copytree(better, copy)
         copy.rename(folder / "model")
+    elif model_sha256(folder / "model") != model_sha256(better):
+        raise UsageError(f"{folder / 'model'}: is no longer a copy of {better}: delete it to copy it again")
     figures = {"difference": row.difference, "low": row.low, "high": row.high, "mrr": scores, "model": str(better)}
     save(folder, {**state, "verdict": word, **figures})
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())

@@ -136,7 +136,13 @@ def write_inputs(recipe: Recipe, finished: bool) -> None:
 
 def mark_finished(run: Path) -> None:
     """Record that a run has made all its steps and has been exported."""
-    files.write_text(run / INPUTS, json.dumps({**_read_state(run), "finished": True}, indent=2) + "\n")
+    state = {**_read_state(run), "finished": True, "weights": _weights(run / MODEL)}
+    files.write_text(run / INPUTS, json.dumps(state, indent=2) + "\n")
+
+
+def _weights(model: Path) -> dict[str, str]:
+    """Return the sha256 of each file of weights in a model folder, by its path there."""
+    return {str(path.relative_to(model)): files.sha256(path) for path in sorted(model.rglob("*.safetensors"))}
 
 
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
@@ -153,7 +159,8 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     if changed := [key for key in differences if not fnmatch(key, "data.*.path")]:  # `check` compares the content
         mend = "resume=True continues it with that, or name another output"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
-    return "finished" if _read_state(run)["finished"] and (run / MODEL).is_dir() else "halted"
+    state = _read_state(run)
+    return "finished" if state["finished"] and state.get("weights") == _weights(run / MODEL) else "halted"
 
 
 def check(recipe: Recipe, resume: bool) -> None:

@@ -22,6 +22,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding, 
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import folder_fingerprint
 from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.encoder.settings import check_modules, check_transformer
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
@@ -39,11 +40,14 @@ class Embedded(NamedTuple):
     truncated: NDArray[np.bool_]
 
 
-class Model:
+class Model(Encoder):
     """A sentence-transformers model. Attributes: the library's `modules`, the `folder`, and its `name`."""
+
+    folder: Path
 
     def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
         self.modules, self.folder, self.name = modules, folder, folder.resolve().name
+        self.dim = int(modules.truncate_dim or modules.get_embedding_dimension())
         self._settings = dict(settings)
 
     @functools.cached_property
@@ -51,21 +55,12 @@ class Model:
         """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
         return folder_fingerprint(self.folder, [module.folder for module in read_modules(self.folder)], self._settings)
 
-    @property
-    def dim(self) -> int:
-        return int(self.modules.truncate_dim or self.modules.get_embedding_dimension())
-
-    def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
-
-        Batches hold texts of similar length, at most `batch_tokens` tokens including padding (a longer text has a batch
-        of its own). Texts are truncated at the model's length limit.
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
+        """Return the embeddings of texts; they are truncated at the model's length limit.
 
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
-        if isinstance(texts, str):
-            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         return self.embed(texts, batch_tokens, progress).vectors
 
     def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:

@@ -4,7 +4,7 @@ Each call gets texts of similar length. Every result is checked, since a functio
 middle of a task. Its embeddings are not cached on disk, since nothing identifies the function's version.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clearspan.common import plugins
 from clearspan.common.encoder.batching import batches_by_length
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
@@ -20,10 +21,9 @@ TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
 
 
-class FunctionEncoder:
+class FunctionEncoder(Encoder):
     """An encoder of a function. Attributes: `name`, its spec; `dim`, measured on two texts; `folder`, None."""
 
-    folder = None
     fingerprint = None
 
     def __init__(self, name: str, function: Callable[[list[str]], Any]) -> None:
@@ -31,14 +31,12 @@ class FunctionEncoder:
         self.dim = 0
         self.dim = self._call(TRIAL).shape[1]
 
-    def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
+        """Return the embeddings of texts.
 
         Raises:
             EncoderError: the function raises an exception, or does not return an array (n, dim) of real numbers.
         """
-        if isinstance(texts, str):
-            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
         with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(lengths), desc="encode") as bar:

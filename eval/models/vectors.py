@@ -7,7 +7,6 @@ words is zero; that of an empty text is the vector of a full stop, as in SentEva
 """
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from clearspan.common.encoder.fingerprint import digest
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.progress import Bar
@@ -24,10 +24,8 @@ EMPTY = "."
 _CHUNK = 1 << 15  # texts per matrix product
 
 
-class WordVectors:
+class WordVectors(Encoder):
     """An encoder of a file of word vectors. Attributes: `dim`, the vectors' width; `folder`, None."""
-
-    folder = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,16 +39,14 @@ class WordVectors:
         """Hash of the file and of the pooling."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
-    def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
+        """Return the embeddings of texts.
 
         Keeps the vectors of all words seen so far in memory.
 
         Raises:
             EncoderError: the row of a word is damaged.
         """
-        if isinstance(texts, str):
-            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
         with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, desc="encode") as bar:
             for start in range(0, len(texts), _CHUNK):

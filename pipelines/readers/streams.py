@@ -240,7 +240,8 @@ class _Transcoded(io.RawIOBase):
     """A text in another encoding, as UTF-8."""
 
     def __init__(self, stored: BinaryIO, encoding: str) -> None:
-        self.stored, self.decoder = stored, codecs.getincrementaldecoder(encoding)(NOT_UTF8)
+        self.stored, self.encoding = stored, encoding
+        self.decoder = codecs.getincrementaldecoder(encoding)(NOT_UTF8)
         self.rest, self.is_ended = b"", False
 
     def readable(self) -> bool:
@@ -250,7 +251,12 @@ class _Transcoded(io.RawIOBase):
         while not self.rest and not self.is_ended:
             data = self.stored.read(BUFFER_BYTES)
             self.is_ended = not data
-            self.rest = self.decoder.decode(data, self.is_ended).encode("utf-8", NOT_UTF8)
+            try:
+                self.rest = self.decoder.decode(data, self.is_ended).encode("utf-8", NOT_UTF8)
+            except UnicodeError as error:
+                raise PipelineError(
+                    f"--encoding {self.encoding}: {error}: name the encoding of the files, e.g. utf-16-le"
+                ) from None
         part, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)

@@ -119,7 +119,7 @@ class Excluded:
 
     def may_meet(self, texts: Sequence[str]) -> bool:
         """Return False only if `meets` is False for each of these texts. It reads them at once, as lines of a text."""
-        return self._first("\n".join(texts), shortest=1) is not None
+        return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
         """Return the beginning of an excluded text that a text contains, or None."""
@@ -129,8 +129,8 @@ class Excluded:
         start, end = self._line_ends[number : number + 2]
         return str(json.loads(self.heads[start:end]))
 
-    def _first(self, text: str, shortest: int = SHORTEST) -> int | None:
-        words, number = Words(text), None
+    def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
+        words, number = Words(*texts), None
         if len(self.ngrams.hashes):
             number = self.ngrams.first(words.ngrams())
         if number is None and len(self.sentences.hashes):
@@ -184,7 +184,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
             if file_format not in FORMATS:
                 raise PipelineError(f"--exclude {path}: {file_format}: expected text, csv or JSON lines")
             with naming(path, compression), opened(path, compression) as stream:
-                for text in filter(str.strip, _texts(path, _lines(stream), file_format)):
+                for text in filter(str.strip, _texts(path, _lines(path, stream), file_format)):
                     is_blank = False
                     if not _NUMBER.fullmatch(text):
                         num_texts += 1
@@ -209,17 +209,19 @@ def _files(pattern: str) -> list[str]:
     return data_files
 
 
-def _lines(stream: BinaryIO) -> Iterator[str]:
+def _lines(path: str, stream: BinaryIO) -> Iterator[str]:
     r"""Yield the lines of a text, with their ends: \n, \r or \r\n."""
     offset = 0
     for line in stream:
         check_holes(line, offset)
+        if b"\0" in line:
+            raise PipelineError(f"--exclude {path}: holds bytes of zero, as UTF-16 does: save it as UTF-8")
         offset += len(line)
         line = line.removeprefix(BOM)
         try:
             decoded = line.decode("utf-8")
-        except UnicodeDecodeError:  # some test sets are in Latin-1
-            decoded = line.decode("latin-1")
+        except UnicodeDecodeError:  # some test sets are in Latin-1, of which Windows-1252 is a superset
+            decoded = line.decode("cp1252", "replace")
         yield from _LINE.findall(decoded)
 
 
@@ -227,9 +229,12 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if file_format == "json":
         lines = iter(["".join(lines)])
     if file_format in ("json", "jsonl"):
-        for line in lines:
-            strings = _json_strings(line)
-            yield from [line] if strings is None else strings
+        for number, line in enumerate(lines, 1):
+            if (strings := _json_strings(line)) is not None:
+                yield from strings
+            elif line.strip():
+                broken = f"line {number} is no JSON" if file_format == "jsonl" else "is no JSON"
+                raise PipelineError(f"--exclude {path}: {broken}: mend it, or give the texts as lines in a .txt file")
         return
     first = list(itertools.islice(lines, TABLE_LINES))
     lines = itertools.chain(first, lines)
@@ -252,8 +257,9 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
 
 
 def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
-    """Return whether each of these lines begins with a label, and whether each ends with one."""
+    """Return whether each of these lines, but for a header, begins with a label, and whether each ends with one."""
     words = [line.split(" ") for line in filter(None, map(str.strip, lines))]
+    words = words[1:] or words
     before, after = (all(_LABEL.fullmatch(row[place]) for row in words) for place in (0, -1))
     return before, after
 
@@ -263,6 +269,8 @@ def _without_labels(line: str, before: bool, after: bool) -> str:
     text = line.strip()
     if before and _LABEL.fullmatch(text.partition(" ")[0]):
         text = text.partition(" ")[2]
+        while text.startswith("__label__"):  # fastText's texts may have several
+            text = text.partition(" ")[2]
     if after and _LABEL.fullmatch(text.rpartition(" ")[2]):
         text = text.rpartition(" ")[0]
     return text

@@ -153,8 +153,9 @@ class Words:
     _up, _down = _powers(1 << 12)
     _letters = _is_letter()
 
-    def __init__(self, text: str) -> None:
-        self._read(comparable(text))
+    def __init__(self, *texts: str) -> None:
+        """Read a text, or several, each from a line of its own: no word or contraction goes on in the next."""
+        self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Set all attributes from a comparable text; return its bytes, (n,) uint8, and the words' places in them."""

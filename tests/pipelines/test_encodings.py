@@ -79,6 +79,11 @@ def test_a_text_that_ends_within_a_character_is_a_bad_record(tmp_path: Path) -> 
     assert [record.value for record in read("a.txt", data, tmp_path, "shift_jis", "line")] == [*JAPANESE[:2], None]
 
 
+def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="--encoding utf-16: UTF-16 stream does not start with BOM: name the enc"):
+        read("a.txt", "hello there".encode("utf-16-le"), tmp_path, "utf-16")
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_file_that_is_utf8_is_not_read_as_another_encoding(name: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: pass it without --encoding"):

@@ -315,6 +315,8 @@ def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: P
         (["3 the man was not seen", "0 a very bad film"], "a very bad film"),
         (["the man was not seen 3", "a very bad film 0"], "a very bad film"),
         (["__label__pos the man was seen", "__label__neg a very bad film"], "a very bad film"),
+        (["__label__a __label__b the man was seen", "__label__a a very bad film"], "the man was seen"),
+        (["label sentence", "3 the man was not seen", "0 a very bad film"], "a very bad film"),
         (["2 dogs are running", "3 cats are not running"], "2 dogs are running"),
     ],
 )
@@ -450,10 +452,39 @@ def test_one_json_array_in_a_text_counts_by_its_strings(tmp_path: Path) -> None:
 
 
 def test_json_lines_of_any_value_count(tmp_path: Path) -> None:
-    (tmp_path / "pairs.jsonl").write_text('["A small cat sat.", "The dogs run fast.", NaN]\n"A man."\n3\nno JSON\n')
-    assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == [
-        *("A small cat sat.", "The dogs run fast.", "A man.", "no JSON\n"),
-    ]
+    (tmp_path / "pairs.jsonl").write_text('["A small cat sat.", "The dogs run fast.", NaN]\n"A man."\n3\n')
+    assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == ["A small cat sat.", "The dogs run fast.", "A man."]
+
+
+def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "pretty.jsonl").write_text('{\n "text": "He said \\"no\\" to the caf\\u00e9 owner"\n}\n')
+    with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: mend it, or give the texts as lines"):
+        list(read_texts([str(tmp_path / "pretty.jsonl")]))
+
+
+def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_bytes("The movie was bad\n".encode("utf-16-le"))
+    with pytest.raises(PipelineError, match=r"--exclude .*test.txt: holds bytes of zero, as UTF-16 does"):
+        list(read_texts([str(tmp_path / "test.txt")]))
+
+
+def test_texts_of_a_windows_program_are_read(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_bytes(b"It\x92s not that good\n")
+    assert Excluded.of(read_texts([str(tmp_path / "test.txt")])).meets("It's not that good")
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ("Yes, of course we can", "Not a single person came to the party"),
+        ("Yes we can", "Not that I know of"),
+        ("He said 'hello'", "Re: your mail to me"),
+        ("can", "not"),
+    ],
+)
+def test_an_example_is_found_whatever_stands_before_it(before: str, text: str) -> None:
+    """Neighbours are searched together, and their words do not become one."""
+    assert meeting([before, text], Excluded.of([text])) == [1]
 
 
 def test_a_sentence_a_line_with_a_comma_in_each_is_met(tmp_path: Path) -> None:
@@ -465,8 +496,8 @@ def test_a_sentence_a_line_with_a_comma_in_each_is_met(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["list.txt", "list.csv", "list.jsonl"])
 def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"A man is playing a guitar.\n" + bytes(5000))
-    with pytest.raises(PipelineError, match=rf"{name}: (damaged .*512 zero bytes in a row at byte 27|binary)"):
+    (tmp_path / name).write_bytes(b'"A man is playing a guitar."\n' + bytes(5000))
+    with pytest.raises(PipelineError, match=rf"{name}: (damaged .*512 zero bytes in a row at byte 29|binary)"):
         list(read_texts([str(tmp_path / name)]))
 
 

@@ -199,6 +199,19 @@ def test_the_better_model_is_delivered(
     adapt.finish(argparse.Namespace(output=tmp_path / "out", model=tmp_path / "given"), {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
     assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
+    (tmp_path / "out/model/config.json").write_text("cut")
+    with pytest.raises(UsageError, match=r"out/model: is no longer a copy of .*: delete it to copy it again"):
+        adapt.finish(argparse.Namespace(output=tmp_path / "out", model=tmp_path / "given"), {"steps": {}})
+
+
+@pytest.mark.parametrize("lost", ["read", "command"])
+def test_a_step_without_its_record_is_refused(tmp_path: Path, lost: str) -> None:
+    done = {"command": "x", "read": {}}
+    del done[lost]
+    (tmp_path / adapt.STATE).write_text(json.dumps({"steps": {"texts": done}}))
+    (tmp_path / "m").mkdir()
+    with pytest.raises(UsageError, match="is not a file of this command"):
+        adapt.read_state(argparse.Namespace(output=tmp_path, model=tmp_path / "m"))
 
 
 @pytest.mark.parametrize(

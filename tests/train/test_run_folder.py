@@ -51,6 +51,26 @@ def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
     assert repeated(load("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
 
 
+@pytest.mark.parametrize("damage", ["cut", "emptied", "gone"])
+def test_a_finished_run_with_damaged_weights_goes_on_to_export_again(
+    recipe: Recipe, tmp_path: Path, damage: str
+) -> None:
+    begin(recipe)
+    model = tmp_path / "run" / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    mark_finished(tmp_path / "run")
+    (model / "README.md").write_text("The user's own words")
+    assert repeated(recipe) == "finished"
+    if damage == "cut":
+        (model / "model.safetensors").write_bytes(b"weight")
+    else:
+        shutil.rmtree(model)
+        if damage == "emptied":
+            model.mkdir()
+    assert repeated(recipe) == "halted"
+
+
 def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: Path) -> None:
     """Killed while it is made longer, it must not pass for the run that its old model is from."""
     begin(recipe, finish=True)

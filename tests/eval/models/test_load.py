@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import clearspan
+from clearspan.common.commands import UsageError
 from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder
@@ -53,6 +56,41 @@ def test_a_single_text_gives_one_vector_whatever_the_model(minilm: Path, vectors
         model = load(spec)
         assert model.encode(text).shape == (model.dim,)
         assert model.encode(text).tolist() == model.encode([text])[0].tolist()
+
+
+class LabelledRows:
+    """A column of a table that was sorted: `[0]` is not its first row, as of a pandas Series."""
+
+    def __init__(self, rows: list[str]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, label: int) -> str:
+        return self.rows[label - 1]
+
+
+@pytest.mark.slow
+def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vectors: Path) -> None:
+    texts = ["an owl hunts at night, and sleeps all day", "rain", "two dogs"]
+    for spec in (str(minilm), str(vectors), f"{__name__}:own"):
+        model = load(spec)
+        rows = model.encode(texts).tolist()
+        for others in (iter(texts), np.array(texts), dict.fromkeys(texts), LabelledRows(texts)):
+            assert model.encode(others).tolist() == rows
+        for wrong, kind in ((None, "NoneType"), ([("a", "b")], "tuple"), (["a", None], "NoneType"), (3, "int")):
+            with pytest.raises(EncoderError, match=f"texts must be a text or several, not {kind}"):
+                model.encode(wrong)
+
+
+def test_an_unknown_precision_is_refused(minilm: Path) -> None:
+    for wrong in ("float32", "FP32", None, "fp16"):
+        with pytest.raises(UsageError, match=f"precision {wrong!r}: choose fp32, bf16, auto"):
+            clearspan.load_model(minilm, precision=wrong)  # type: ignore[arg-type]
 
 
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
