@@ -36,8 +36,9 @@ _EXAMPLE = """examples:
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
   fastText's or word2vec's, or JSON), averaged over the words of a text; module:function, a Python function that takes a
-  list of n texts and returns an array (n, dim), from an installed module or one in the working folder; or a baseline
-  that compares words, fitted on each task's own texts: bow (bag of words), tfidf, bm25
+  list of n texts and returns an array (n, dim), from an installed module or one in the working folder; a baseline
+  that compares words, fitted on each task's own texts: bow (bag of words), tfidf, bm25; or hybrid:DIR, the model in
+  DIR beside BM25, which ranks documents (heldout, retrieval)
 
 tasks, and the place of their files in DIR, the data folder:
 {families}

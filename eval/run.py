@@ -25,8 +25,10 @@ from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.lexical import Lexical, is_baseline
+from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.lexical import Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
+from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.results import Results, Scored, TestedDifference, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
@@ -230,18 +232,21 @@ def _score(
     facts: dict[str, object] = {}
     embedder, model, cache = None, None, None
     try:
+        similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
-            model = load(spec, request.pooling, compute.precision, compute.device)
+            of_hybrid = encoder_of(spec)
+            model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
             cache = Cache(request.cache / model.fingerprint, model.dim) if request.cache and model.fingerprint else None
             embedder = Embedder(encode, cache)
+            similarity = Hybrid(embedder) if of_hybrid else embedder
         run = Run(
-            embedder or Lexical(spec),
+            similarity,
             request.protocol,
             request.seed,
             compute.device,
             not request.quiet,
-            model.folder if model else None,
+            model.folder if model and similarity is embedder else None,
         )
         scored, seconds = _score_tasks(run, tasks, results)
     except EncoderError as error:

@@ -18,6 +18,7 @@ from clearspan.common.commands import (
     run_module,
     words,
 )
+from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.nearest import Hit
 from clearspan.pipelines.search import Search
@@ -85,6 +86,7 @@ def search(
     top: int = 10,
     prompt_name: str | None = None,
     index: str | None = None,
+    hybrid: float | bool = False,
     device: str = "auto",
 ) -> list[list[Hit]]:
     """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
@@ -96,15 +98,18 @@ def search(
         top: number of hits of each query.
         prompt_name: the model's prompt to put before each query.
         index: `faiss` for an approximate index, built on first use; None for exact search.
+        hybrid: True to add BM25's scores over the texts, which the dataset must keep; a number from 0 to 1 for the
+            weight of the model's scores beside BM25's.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
 
     Raises:
         UsageError: an option cannot work.
-        PipelineError: the dataset holds no vectors, or another model made them.
+        PipelineError: the dataset holds no vectors, another model made them, or it keeps no texts for `hybrid`.
         ManifestError, ShardError: the dataset is missing or damaged.
     """
     texts = [queries] if isinstance(queries, str) else list(queries)
-    given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "device": device}
+    weight = None if hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
+    given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "hybrid": weight, "device": device}
     with naming_keywords({option_of(name): name for name in ("model", *given)} | {"--query": "queries"}):
         try:
             options = Search(folder=str(vectors), model=str(model), queries=texts, quiet=True, **given)

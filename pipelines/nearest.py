@@ -6,13 +6,15 @@ Memory holds one batch and the hits. Of equal scores the first vector in the dat
 """
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pyarrow as pa
 
 from clearspan.common.progress import Bar
 from clearspan.shards import vectors
+from clearspan.shards.manifest import ShardInfo
 from clearspan.shards.reader import Dataset, ShardError
 
 TOGETHER = 1024
@@ -67,6 +69,26 @@ def contents(batch: pa.RecordBatch, row: int) -> tuple[int, str, str | None]:
     return batch.column("id")[row].as_py(), batch.column("source")[row].as_py(), text
 
 
+def contents_of(dataset: Dataset, rows: Collection[int]) -> dict[int, tuple[int, str, str | None]]:
+    """Return the id, source and text of rows, given by their numbers in the dataset."""
+    known, ends = {}, list(itertools.accumulate(shard.examples for shard in dataset.shards))
+    for shard, end in zip(dataset.shards, ends, strict=True):
+        start = end - shard.examples
+        wanted = [row for row in rows if start <= row < end]
+        for batch in dataset.batches(shard) if wanted else ():
+            for row in wanted:
+                if start <= row < start + batch.num_rows:
+                    known[row] = contents(batch, row - start)
+            start += batch.num_rows
+    return known
+
+
+def check_finite(scores: np.ndarray, dataset: Dataset, shard: ShardInfo) -> None:
+    """Raise ShardError if a score is not finite, because a vector of this shard is not."""
+    if not np.isfinite(scores).all():
+        raise ShardError(f"{dataset.folder}: {shard.name}: holds a vector with a NaN or an infinity")
+
+
 def search(
     dataset: Dataset, similarity: Similarity, queries: np.ndarray, top: int, quiet: bool = False
 ) -> list[list[Hit]]:
@@ -83,8 +105,7 @@ def search(
                 others = vectors.decoded(batch)
                 for block, found in zip(blocks, best, strict=True):
                     scores = similarity(block, others)
-                    if not np.isfinite(scores).all():
-                        raise ShardError(f"{dataset.folder}: {shard.name}: holds a vector with a NaN or an infinity")
+                    check_finite(scores, dataset, shard)
                     found.add(scores, batch)
                 bar.update(batch.num_rows)
     return [hits for found in best for hits in found.hits]

@@ -1,6 +1,6 @@
 """`clearspan search`: the texts of a dataset of vectors that are nearest to queries.
 
-    queries -> vectors, by the model that made the dataset -> exact search (`nearest`), or an index -> hits
+    queries -> vectors, by the model that made the dataset -> exact search (`nearest`, `hybrid`), or an index -> hits
 
 The score is the model's own similarity: the cosine, unless its folder names another.
 """
@@ -17,8 +17,9 @@ import numpy as np
 from clearspan.common import terminal
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import one_line
-from clearspan.pipelines import faiss_index, nearest
+from clearspan.pipelines import faiss_index, hybrid, nearest
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.vectors import add_model_arguments, check_device, check_folder, check_prompt, load_model
 from clearspan.pipelines.nearest import Hit
@@ -41,6 +42,7 @@ class Search:
     queries: Sequence[str]
     top: int = 10
     index: str | None = None
+    hybrid: float | None = None
     prompt_name: str | None = None
     device: str = AUTO
     quiet: bool = False
@@ -56,6 +58,11 @@ class Search:
             raise ValueError("--query must be valid UTF-8")
         if self.index not in (None, *INDEXES):
             raise ValueError(f"--index {self.index}: choose {', '.join(INDEXES)}, or leave it out")
+        if self.hybrid is not None:
+            if not 0 <= self.hybrid <= 1:
+                raise ValueError(f"--hybrid {self.hybrid}: must be from 0 to 1, the model's weight beside BM25's")
+            if self.index:
+                raise ValueError("--hybrid scores every text: leave out --index")
         check_device(self.device)
         check_folder(self.model)
         check_prompt(self.model, self.prompt_name)
@@ -75,6 +82,8 @@ class Search:
         add("--top", type=int, default=10, metavar="N", help="hits of each query (default 10)")
         approximate = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
         add("--index", choices=INDEXES, help=approximate)
+        beside = f"add BM25's scores over the kept texts; W: the model's weight, 0 to 1 (default {HYBRID_WEIGHT})"
+        add("--hybrid", nargs="?", type=float, const=HYBRID_WEIGHT, metavar="W", help=beside)
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="print the hits as JSON")
 
@@ -82,7 +91,7 @@ class Search:
     def from_arguments(cls, arguments: argparse.Namespace) -> "Search":
         """Return the options of a command line. Raise ValueError if an option has an impossible value."""
         queries = [*arguments.query, *(_read_queries(arguments.queries) if arguments.queries else [])]
-        names = ("folder", "model", "top", "index", "prompt_name", "device", "quiet")
+        names = ("folder", "model", "top", "index", "hybrid", "prompt_name", "device", "quiet")
         return cls(queries=queries, **{name: getattr(arguments, name) for name in names})
 
 
@@ -150,7 +159,10 @@ def run(options: Search) -> Results:
         raise PipelineError(one_line(error)) from None
     if not np.isfinite(queries).all():
         raise PipelineError(f"--model {options.model}: the vector of a query is not finite")
-    if options.index:
+    if options.hybrid is not None:
+        of_queries = queries, options.queries, options.hybrid, options.top, options.quiet
+        hits = hybrid.search(dataset, model.similarity, *of_queries)
+    elif options.index:
         hits = faiss_index.search(dataset, model.modules.similarity_fn_name, queries, options.top, options.quiet)
     else:
         hits = nearest.search(dataset, model.similarity, queries, options.top, options.quiet)

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from clearspan.common.words import word_spans
 from clearspan.eval.data.retrieval import Collection, string_field
 from clearspan.eval.files import DataError, MissingDataError, csv_rows, head, read_lines
-from clearspan.eval.words import word_spans
 
 if TYPE_CHECKING:
     from clearspan.shards import Dataset

@@ -6,7 +6,7 @@
 
 A baseline is fitted on each task's own texts: a collection's documents, or all texts of a task of pairs. It takes no
 labels, and so is a fair baseline, but one that has seen the texts to be scored. All three have the same words
-(`eval.words`), lower-cased, without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
+(`common.words`), lower-cased, without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csr_array
 
+from clearspan.common.ranking import BM25
+from clearspan.common.words import words
 from clearspan.eval.models.similarity import TextPairs, UnscoredError, Vectors
-from clearspan.eval.words import words
 
 _DECIMALS = 12  # as eval.models.embed.cosines
 
@@ -90,21 +91,19 @@ def _tfidf(documents: Sequence[str]) -> _Fitted:
 
 def _bm25(documents: Sequence[str]) -> _Fitted:
     """Return a query's counts of words and a document's weights, whose product is BM25's score."""
-    from bm25s import BM25
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    counts = CountVectorizer(tokenizer=words, token_pattern=None, dtype=np.float64).fit(documents)
-    number, analyze = counts.vocabulary_, counts.build_analyzer()
-    index = BM25(dtype="float64")
-    ids = [[number[word] for word in analyze(text)] for text in documents]
-    index.index((ids, dict(number)), create_empty_token=False, show_progress=False)
-    columns = (index.scores[part] for part in ("data", "indices", "indptr"))
-    weights = csc_array(tuple(columns), shape=(len(documents), len(number)))
-    return _Fitted(lambda texts: csr_array(counts.transform(texts)), weights.tocsr())
+    index = BM25.of(documents)
+    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary), index.weights.tocsr())
 
 
 BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {"bow": _bow, "tfidf": _tfidf, "bm25": _bm25}
 """Name for `--model` -> function that fits the baseline."""
+HYBRID = "hybrid:"
+"""Before a model's folder: the model beside BM25 (`eval.models.hybrid`)."""
+
+
+def encoder_of(spec: str) -> str | None:
+    """Return DIR of `hybrid:DIR`, or None for another model; a file or folder of that name takes precedence."""
+    return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None
 
 
 def is_baseline(spec: str) -> bool:

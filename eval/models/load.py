@@ -4,7 +4,7 @@ from pathlib import Path
 
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.lexical import is_baseline
+from clearspan.eval.models.lexical import encoder_of, is_baseline
 
 
 def load(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
@@ -43,11 +43,13 @@ def default_name(spec: str) -> str:
     """Return the default name of a model in results.
 
     A folder has its own name, or its parent's if it is called `model`, as in a run folder; a file of word vectors has
-    its name without the extension; a function or a baseline has its spec.
+    its name without the extension; a function or a baseline has its spec; a hybrid `hybrid-` before its model's name.
     """
     path = Path(spec)
     if path.is_file():
         return path.stem if path.suffix.lower() in (".txt", ".vec", ".bin", ".json") else path.name
+    if (encoder := encoder_of(spec)) is not None:
+        return f"hybrid-{default_name(encoder)}"
     if is_baseline(spec) or (":" in spec and not path.exists()):
         return spec
     path = path.resolve()

@@ -2,12 +2,14 @@
 
     Embedder (models/embed.py)    texts ──> embeddings ──> cosines
     Lexical (models/lexical.py)   a task's texts ──> weights of their words ──> cosines, or BM25's scores
+    Hybrid (models/hybrid.py)     the scores of both: it ranks documents, and has no embeddings
 
 A task that compares texts calls `ranking` or `pairs` and does not know which model it has. A task that fits something
 on embeddings calls `embed`, which refuses models without embeddings.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,10 +17,36 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 Floats = NDArray[np.floating[Any]]
-Vectors: TypeAlias = "Floats | csr_array"
-"""Rows of numbers, an array or a sparse matrix."""
+Vectors: TypeAlias = "Floats | csr_array | Joined"
+"""Rows of numbers: an array, a sparse matrix, or both side by side."""
 TextPairs = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 """Name of a subset -> its n left texts and its n right texts."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Vectors of two parts, an array (n, d) and a sparse matrix (n, v)."""
+
+    dense: Floats
+    sparse: csr_array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of vectors, and of their values."""
+        return self.dense.shape[0], self.dense.shape[1] + self.sparse.shape[1]
+
+    def __getitem__(self, rows: slice) -> "Joined":
+        return Joined(self.dense[rows], self.sparse[rows])
+
+
+def products(queries: Vectors, documents: Vectors) -> Floats:
+    """Return the products of m and n vectors of the same type, (m, n)."""
+    if isinstance(queries, Joined):
+        assert isinstance(documents, Joined)
+        return products(queries.dense, documents.dense) + products(queries.sparse, documents.sparse)
+    assert not isinstance(documents, Joined)
+    product: Any = queries @ documents.T
+    return product if isinstance(product, np.ndarray) else product.toarray()
 
 
 class UnscoredError(Exception):

@@ -22,9 +22,10 @@ import pytrec_eval
 from numpy.typing import NDArray
 
 from clearspan.common.progress import Bar
+from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Cell, Details, RankCurve, Table
-from clearspan.eval.models.similarity import Floats, Vectors
+from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
@@ -65,7 +66,7 @@ def search(
     Documents of equal scores rank in the collection's order. Memory never holds queries x documents.
 
     Args:
-        queries: (m, dim), an array or a sparse matrix.
+        queries: (m, dim).
         documents: (n, dim), of the same type.
         progress: whether to show a progress bar on a terminal.
         depth: number of documents to rank per query.
@@ -105,10 +106,8 @@ def _blocks(
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield blocks of queries: the first query, and the positions and scores of each query's ranking."""
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
-    columns = documents.T if isinstance(documents, np.ndarray) else documents.T.tocsr()
     for start in range(0, queries.shape[0], num_rows):
-        product = queries[start : start + num_rows] @ columns  # (rows, n)
-        scores = product if isinstance(product, np.ndarray) else product.toarray()
+        scores = products(queries[start : start + num_rows], documents)  # (rows, n)
         yield start, [_ranking(row, collection, start + offset, depth) for offset, row in enumerate(scores)]
 
 
@@ -122,16 +121,6 @@ def _ranking(scores: Floats, collection: Collection, query: int, depth: int) -> 
         order = order[order != collection.itself[query]]
     order = order[:depth]
     return order, scores[order]
-
-
-def first(scores: Floats, depth: int) -> Ints:
-    """Return the positions of the `depth` highest of `scores` (n,), highest first, ties in their order: int64."""
-    if depth >= len(scores):
-        return np.argsort(-scores, kind="stable")
-    lowest = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-    above = np.flatnonzero(scores > lowest)
-    rows = np.concatenate([above, np.flatnonzero(scores == lowest)[: depth - len(above)]])
-    return rows[np.argsort(-scores[rows], kind="stable")]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bm25s import BM25
 from sentence_transformers import SentenceTransformer
 
 import clearspan
 from clearspan.common.commands import UsageError
-from clearspan.pipelines import nearest
+from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.words import words
+from clearspan.pipelines import hybrid, nearest
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.schema import KINDS
 from tests.pipelines.conftest import Command
@@ -128,6 +131,45 @@ def test_a_damaged_index_is_built_again_and_a_line_says_so(
     assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits and capsys.readouterr().err == ""
 
 
+def z(scores: np.ndarray) -> np.ndarray:
+    return (scores - scores.mean()) / scores.std()
+
+
+@pytest.mark.exhaustive
+def test_a_hybrid_search_is_that_of_scoring_every_text(
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hybrid, "TOGETHER", 2000)
+    found = clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3)
+    table = pa.Table.from_batches(list(Dataset(made)))
+    index = BM25()
+    index.index([words(text.lower()) for text in table["text"].to_pylist()], show_progress=False)
+    for query, hits, dense in zip(QUERIES, found, scores(encoder, made), strict=True):
+        both = 0.3 * z(dense) + 0.7 * z(index.get_scores(words(query.lower())))
+        best = np.argsort(-both, kind="stable")[:7]
+        assert [hit.id for hit in hits] == [table["id"][place].as_py() for place in best]
+        assert [hit.text for hit in hits] == [table["text"][place].as_py() for place in best]
+        np.testing.assert_allclose([hit.score for hit in hits], both[best], atol=1e-4)
+    (file,) = (tmp_path / "cache").glob("*.bm25")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 64
+    file.write_bytes(data)
+    capsys.readouterr()
+    assert clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3) == found
+    assert capsys.readouterr().err.endswith("its sha256 is not its record's: building the index again\n")
+    default = clearspan.search(made, QUERIES, encoder, top=7, hybrid=True)
+    assert default == clearspan.search(made, QUERIES, encoder, top=7, hybrid=HYBRID_WEIGHT) != found
+
+
+def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("An owl.\nA bat.\n")
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder]
+    assert direct("embed", *words).code == 0
+    ended = pipeline("search", tmp_path / "out", "--model", encoder, "--query", "owl", "--hybrid")
+    assert ended.code == 1 and "keeps no texts for --hybrid: run embed with --keep-text" in ended.err
+
+
 @pytest.mark.slow
 def test_a_prompt_is_put_before_the_queries(made: Path, encoder: Path) -> None:
     with_prompt = clearspan.search(made, QUERIES, encoder, prompt_name="query")
@@ -148,6 +190,8 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
     [
         ([], 2, "no query: pass --query TEXT or --queries FILE"),
         (["--query", " "], 2, "--query must be a text, and not empty"),
+        (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid 1.5: must be from 0 to 1"),
+        (["--query", "owl", "--hybrid", "--index", "faiss"], 2, "--hybrid scores every text: leave out --index"),
         (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model '': no such folder"),
         (["--queries", "nowhere.txt"], 2, "--queries nowhere.txt: No such file"),

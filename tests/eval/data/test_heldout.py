@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from clearspan.common.words import word_spans
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
-from clearspan.eval.words import word_spans
 from clearspan.shards import KINDS, Dataset, Manifest
 from tests.train.conftest import publish
 

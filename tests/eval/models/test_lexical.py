@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
+from clearspan.common.words import word_spans, words
 from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
 from clearspan.eval.models.load import default_name, load
@@ -16,7 +17,6 @@ from clearspan.eval.models.similarity import UnscoredError
 from clearspan.eval.tasks import captions, geometry, retrieval, sts
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import Run
-from clearspan.eval.words import word_spans, words
 
 
 @pytest.fixture(scope="module")

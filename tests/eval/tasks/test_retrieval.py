@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.encoder.library import load as load_model
+from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import Collection, read_collection
 from clearspan.eval.details import Cell
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import retrieval
-from clearspan.eval.tasks.retrieval import RetrievalTask, first, load, search, shown_queries
+from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import Run
 from tests.eval.data.test_retrieval import beir
 

@@ -1,0 +1,98 @@
+"""A model beside BM25: the scores of a slow reference, and one line for tasks that rank no documents."""
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bm25s import BM25
+
+from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.words import words
+from clearspan.eval.__main__ import main
+from clearspan.eval.data.retrieval import Collection, read_cranfield
+from clearspan.eval.models import hybrid
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.load import default_name
+from clearspan.eval.models.similarity import UnscoredError, products
+from clearspan.eval.tasks.retrieval import search
+
+
+@pytest.fixture(scope="module")
+def cranfield(shared_data: Path) -> Collection:
+    """1,400 abstracts and 225 queries, of which the first ten are kept, and one whose words no abstract holds."""
+    whole = read_cranfield(shared_data / "retrieval/cranfield")
+    queries = [*whole.queries[:9], "zyzzyva qwxy"]
+    return replace(whole, queries=queries, relevant=whole.relevant[:10], grades=whole.grades[:10])
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """Return how often each text has each letter: a model that is worse than words, but not useless."""
+    return np.array([[text.count(chr(letter)) for letter in range(97, 123)] for text in texts], np.float32)
+
+
+def z(scores: np.ndarray) -> np.ndarray:
+    return (scores - scores.mean()) / scores.std() if scores.std() else 0 * scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [HYBRID_WEIGHT, 0.0, 1.0])
+def test_the_scores_are_those_of_scoring_each_query_alone(
+    weight: float, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hybrid, "_BLOCK_SCORES", 3 * 1400)
+    made = products(*Hybrid(Embedder(letters), weight).ranking(cranfield.queries, cranfield.documents))
+    index = BM25()
+    index.index([words(text.lower()) for text in cranfield.documents], show_progress=False)
+    rows = letters(cranfield.documents)
+    lengths = np.linalg.norm(rows, axis=1)
+    for query, scores in zip(cranfield.queries, made, strict=True):
+        of_query = letters([query])[0]
+        cosine = np.divide(rows @ of_query, lengths * np.linalg.norm(of_query), np.zeros(1400), where=lengths > 0)
+        of_words = index.get_scores(words(query.lower()))
+        np.testing.assert_allclose(scores, weight * z(cosine) + (1 - weight) * z(of_words), atol=2e-5)
+
+
+@pytest.mark.slow
+def test_at_the_ends_the_ranking_is_that_of_one_of_both(cranfield: Collection) -> None:
+    model = Embedder(letters)
+    for weight, alone in ((1.0, model), (0.0, Lexical("bm25"))):
+        of_both, of_one = (
+            search(*each.ranking(cranfield.queries, cranfield.documents), cranfield).scores()
+            for each in (Hybrid(model, weight), alone)
+        )
+        assert of_both == pytest.approx(of_one, abs=0.5)
+
+
+def test_tasks_without_documents_are_not_scored() -> None:
+    made = Hybrid(Embedder(letters))
+    with pytest.raises(UnscoredError, match="takes embeddings, which a hybrid does not have"):
+        made.embed(["a"])
+    with pytest.raises(UnscoredError, match="scores pairs, and a hybrid ranks documents"):
+        made.pairs({"all": (["a"], ["b"])})
+
+
+@pytest.mark.exhaustive
+def test_the_command_scores_a_model_alone_and_beside_bm25(
+    shared_data: Path, own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "retrieval").mkdir(parents=True)
+    (tmp_path / "data" / "retrieval" / "cranfield").symlink_to(shared_data / "retrieval/cranfield")
+    function = own_module(f"import numpy as np\n\n\n{inspect.getsource(letters)}") + ":letters"
+    models = {"alone": function, "hybrid": f"hybrid:{function}", "bm25": "bm25"}
+    named = [word for name, spec in models.items() for word in ("--model", spec, "--name", name)]
+    assert main([*named, "--tasks", "retrieval", "--data", "data", "--output", "scores", "--quiet"]) == 0
+    found = {name: json.loads(Path("scores", name, "results.json").read_text()) for name in models}
+    ndcg = {name: results["scores"]["retrieval/cranfield"]["ndcg@10"] for name, results in found.items()}
+    assert ndcg["alone"] < ndcg["hybrid"] < ndcg["bm25"]
+    assert found["hybrid"]["settings"]["retrieval/cranfield"]["hybrid_weight"] == HYBRID_WEIGHT
+
+
+def test_a_hybrid_is_named_by_its_model(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    assert default_name(f"hybrid:{tmp_path}/mine/model") == "hybrid-mine"
