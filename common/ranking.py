@@ -18,7 +18,7 @@ from clearspan.common.words import words
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
 
-HYBRID_WEIGHT = 0.6
+HYBRID_WEIGHT = 0.7
 """Default weight of a model's scores beside BM25's (`standardized`)."""
 
 
