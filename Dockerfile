@@ -22,4 +22,4 @@ RUN pip install --no-cache-dir --no-deps . \
     && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
     && python -c "import clearspan.pipelines.execution.graph, transformers.audio_utils; \
           import clearspan.pipelines.kinds.documents, clearspan.pipelines.kinds.sentences, clearspan.pipelines.kinds.triplets; \
-          import clearspan.pipelines.kinds.images, clearspan.pipelines.kinds.audio, clearspan.pipelines.kinds.vectors"
+          import clearspan.pipelines.kinds.pairs, clearspan.pipelines.kinds.images, clearspan.pipelines.kinds.audio, clearspan.pipelines.kinds.vectors"

@@ -162,6 +162,7 @@ def work(out: Path) -> int:
     with stage(*next(stages)):
         models["transformer"] = str(train(out, "transformer", "demo", f"model.path={models['static']}", *TRANSFORMER))
     with stage(*next(stages)):
+        models["static + BM25"] = f"hybrid:{models['static']}"
         request = Request(BASELINES | models, ["retrieval"], [], out, out / "scores", quiet=True)
         summary = summary_of(evaluate(request))
     show(out, summary)

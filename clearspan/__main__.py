@@ -35,6 +35,9 @@ COMMANDS = {
     "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one", kept=True),
     "documents": Command(PIPELINES, "long documents -> dataset of token shards", kept=True),
     "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views", kept=True),
+    "pairs": Command(
+        PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs", kept=True
+    ),
     "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives", kept=True),
     "images": Command(PIPELINES, "image files and tars -> dataset of images with classes", kept=True),
     "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes", kept=True),

@@ -40,8 +40,8 @@ def make_dataset(
     """Make a dataset of verified shards from a corpus. A call that was stopped continues when it is repeated.
 
     Args:
-        kind: `documents`, `sentences`, `triplets`, `images`, `audio`, `embed` for the vectors of texts, or
-            `module:Class` for a kind of your own.
+        kind: `documents`, `sentences`, `pairs`, `triplets`, `images`, `audio`, `embed` for the vectors of texts,
+            or `module:Class` for a kind of your own.
         inputs: files, folders and globs.
         output: a new or empty folder, or that of the same call to continue.
         beam: options of Beam, such as `["--runner=DataflowRunner"]`.

@@ -97,8 +97,10 @@ class Reading:
         wanted: with `as_bytes`, the classes that the user selects.
         classes: with `as_bytes`, the selected classes that planning found; only their files are records.
         separator: plain text is split into records at this string.
-        columns: a record is a row, with the first of these sets of columns that the table has, or all columns of a
-            table of two or three; plain text is read as a table.
+        columns: a record is a row, with the first of these sets of columns that the table has; plain text is read as a
+            table.
+        by_order: with `columns`, a table of two or three other columns is read in their order.
+        option: with `columns`, the option that names them, for errors.
         sparse: with `columns`, a row's null cells are left out.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
         whole: files are not cut into pieces.
@@ -117,6 +119,8 @@ class Reading:
     classes: Classes | None = None
     separator: str | None = None
     columns: tuple[tuple[str, ...], ...] = ()
+    by_order: bool = False
+    option: str = "--columns"
     sparse: bool = False
     header: bool = True
     whole: bool = False

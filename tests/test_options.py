@@ -16,7 +16,7 @@ from clearspan.pipelines.__main__ import KINDS, parsers
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "triplets", "embed"]}
+GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
 Option = tuple[str, str]
 """A command and its option."""
 

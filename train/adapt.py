@@ -39,6 +39,8 @@ NUM_STEPS = 3
 EVALUATED = "training.eval_steps=1"
 """A placeholder: how often to evaluate follows from the number of steps, which the recipe says."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
+HYBRID = "hybrid"
+"""The model after training, beside BM25."""
 FIGURE = "mrr"
 SHORT, LONG = 32, 1024
 """Median numbers of tokens below which texts are single sentences, and from which they are long documents."""
@@ -184,7 +186,7 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
     datasets, trained = (texts, texts / "validation"), folder / "run" / "model"
     yield Step("train", choice.reason, *TRAIN, command, datasets, (options.model,))
-    models = {BEFORE: options.model, AFTER: trained, **{name: name for name in BASELINES}}
+    models = {BEFORE: options.model, AFTER: trained, HYBRID: f"hybrid:{trained}", **{name: name for name in BASELINES}}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
     about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
     yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (options.model, trained))
@@ -310,7 +312,7 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
 
     folder: Path = options.output
     row = next(row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
-    scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in (BEFORE, AFTER, *BASELINES)}
+    scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in (BEFORE, AFTER, HYBRID, *BASELINES)}
     word = verdict(row.low, row.high)
     better = folder / "run" / "model" if word == "better" else options.model
     if not (folder / "model").exists():

@@ -17,6 +17,7 @@ With `pairs` a row is two fields of a record, such as its title and its body: th
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +86,8 @@ class Triplets(TextKind):
     nli: bool = False
     long: str = "drop"
 
+    option: ClassVar[str] = "--pair-fields"
+    """The option that names the two fields of `pairs`."""
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (
@@ -98,8 +101,8 @@ class Triplets(TextKind):
         add("--min-tokens", type=int, default=1, metavar="N", help="drop rows with a shorter text (default 1)")
         longest = f"longest text of a row (default {MAX_TOKENS})"
         add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help=longest)
-        how = "a longer text: drop its row, or keep its first tokens (default drop)"
-        add("--long", choices=("drop", "cut"), default="drop", help=how)
+        how = f"a longer text: drop its row, or keep its first tokens (default {cls.long})"
+        add("--long", choices=("drop", "cut"), default=cls.long, help=how)
 
     @classmethod
     def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
@@ -114,7 +117,7 @@ class Triplets(TextKind):
         add = parser.add_argument
         add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
         both = "pairs of two fields of a record, e.g. title,body; records that lack one are counted and dropped"
-        add("--pair-fields", metavar="A,B", help=both)
+        add(cls.option, metavar="A,B", help=both)
         add("--nli", action="store_true", help="rows are premise, hypothesis and label: build triplets from them")
         cls.add_file_arguments(parser)
         parser.set_defaults(text_field=None, text_per="file", document_separator=None)
@@ -124,15 +127,14 @@ class Triplets(TextKind):
         check_positive(arguments, "min_tokens")
         if arguments.max_tokens < arguments.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        pairs = arguments.pair_fields is not None
-        if pairs and (arguments.columns or arguments.nli):
-            raise ValueError(
-                f"--pair-fields and {'--columns' if arguments.columns else '--nli'}: leave one of them out"
-            )
-        named = arguments.pair_fields if pairs else arguments.columns
-        columns = tuple(name.strip() for name in named.split(",")) if named or pairs else None
-        if pairs and (len(set(columns or ())) != 2 or not all(columns or ())):
-            raise ValueError("--pair-fields must name two different fields, e.g. title,body")
+        fields = arguments.pair_fields
+        pairs = cls.pairs or fields is not None
+        if fields is not None and (arguments.columns or arguments.nli):
+            raise ValueError(f"{cls.option} and {'--columns' if arguments.columns else '--nli'}: leave one of them out")
+        named = arguments.columns if fields is None else fields
+        columns = tuple(name.strip() for name in named.split(",")) if named or fields is not None else None
+        if fields is not None and (len(set(columns or ())) != 2 or not all(columns or ())):
+            raise ValueError(f"{cls.option} must name two different fields, e.g. title,body")
         if columns and (len(set(columns)) != len(columns) or not all(columns)):
             raise ValueError("--columns must name different columns, e.g. sent0,sent1,hard_neg")
         if columns and arguments.nli and len(columns) != 3:
@@ -179,7 +181,15 @@ class Triplets(TextKind):
         }
 
     def reading(self) -> Reading:
-        return dataclasses.replace(super().reading(), columns=self.column_sets, sparse=self.pairs, whole=self.nli)
+        by_order = self.columns is None and not self.pairs
+        return dataclasses.replace(
+            super().reading(),
+            columns=self.column_sets,
+            by_order=by_order,
+            option=self.option if self.pairs else "--columns",
+            sparse=self.pairs,
+            whole=self.nli,
+        )
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
@@ -190,11 +200,12 @@ class Triplets(TextKind):
             f"have a text of fewer than {self.min_tokens:,} or more than {self.max_tokens:,} tokens {longest}",
             "change --min-tokens or --max-tokens",
         )
-        named, existing = " or ".join(self.columns or ()), ", ".join(counts.fields)
+        named = " or ".join(self.columns) if self.columns else wanted(self.column_sets)
+        existing = ", ".join(counts.fields)
         pairing = "a premise needs an entailed and a contradicting hypothesis in one file"
         return {
             **super().reasons_in_words(counts),
-            MISSING: (f"lack {named}; there are {existing or 'none'}", "name two of them with --pair-fields"),
+            MISSING: (f"lack {named}; there are {existing or 'none'}", f"name two of them with {self.option}"),
             "empty": ("have an empty text", ""),
             "short_tokens": of_length,
             "long_tokens": of_length,
@@ -212,6 +223,10 @@ class Triplets(TextKind):
 
 class TripletWorker(TextWorker[Triplets]):
     """Worker of the kind `triplets`."""
+
+    @functools.cached_property
+    def reading(self) -> Reading:
+        return self.kind.reading()
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every row in `tally`.
@@ -304,10 +319,10 @@ class TripletWorker(TextWorker[Triplets]):
             raise RecordError("a text, not a row of columns")
         if self.kind.pairs:
             value = {name: field for name, field in value.items() if field is not None}
-        columns = chosen(list(value), self.kind.column_sets)
+        columns = chosen(list(value), self.reading)
         if columns is None:
             named = wanted(self.kind.column_sets)
-            mend = "name them in order with --columns"
+            mend = f"name them in order with {self.reading.option}"
             if any(set(names) <= set(value) for names in NLI_COLUMNS) and not self.kind.columns:
                 mend = "add --nli"
             raise MissingFieldError(f"no fields {named}", list(value), mend)

@@ -17,21 +17,23 @@ from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 DEFAULT = "text"
 ROWS_OF = (2, 3)
-"""A table with this many columns is read in their order, whatever their names."""
+"""A table with this many columns may be read in their order, whatever their names."""
+MOST_SETS = 4
 EXTENSION = b"ARROW:extension:name"
 
 
-def chosen(names: Sequence[str], sets: Sequence[Sequence[str]]) -> list[str] | None:
+def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     """Return the columns of a row among these names, or None if the choice is unclear."""
-    columns = next((list(columns) for columns in sets if set(columns) <= set(names)), None)
-    if columns is None and len(sets) != 1 and len(names) in ROWS_OF:
+    columns = next((list(columns) for columns in reading.columns if set(columns) <= set(names)), None)
+    if columns is None and reading.by_order and len(names) in ROWS_OF:
         return list(names)
     return columns
 
 
 def wanted(sets: Sequence[Sequence[str]]) -> str:
     """Return the sets of columns that `chosen` looks for, for messages."""
-    return " or ".join(map(",".join, sets))
+    more = " or the like" if len(sets) > MOST_SETS else ""
+    return " or ".join(map(",".join, sets[:MOST_SETS])) + more
 
 
 def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: str | None) -> str:
@@ -56,17 +58,17 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
     raise PipelineError(f'{name}: no column "{column}" ({existing}): name the column of the text with --text-field')
 
 
-def row_columns(names: Sequence[str], name: str, sets: Sequence[Sequence[str]]) -> list[str]:
+def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:
     """Return the columns of a table's rows.
 
     Raises:
         PipelineError: they are missing or ambiguous.
     """
-    columns = chosen(names, sets)
+    columns = chosen(names, reading)
     if columns is None:
         raise PipelineError(
-            f"{name}: no columns {wanted(sets)}; there are {', '.join(names) or 'none'}: name them in order with "
-            "--columns"
+            f"{name}: no columns {wanted(reading.columns)}; there are {', '.join(names) or 'none'}: name them in order "
+            f"with {reading.option}"
         )
     _check_once(names, columns, name)
     return columns
@@ -76,7 +78,7 @@ def fields(records: Iterator[Record], reading: Reading) -> tuple[list[str], list
     """Return the fields of the first record, and those that are read; none if it is no object that has them."""
     value = next((record.value for record in records), None)
     names = list(value) if isinstance(value, dict) else []
-    read = chosen(names, reading.columns) if reading.columns else [reading.field or DEFAULT]
+    read = chosen(names, reading) if reading.columns else [reading.field or DEFAULT]
     return names, read if read and set(read) <= set(names) else []
 
 
@@ -94,7 +96,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
     """
     texts = [field.name for field in schema if _is_text(field.type)]
     if reading.columns:
-        columns = row_columns(schema.names, name, reading.columns)
+        columns = row_columns(schema.names, name, reading)
     else:
         columns = [text_column(schema.names, texts, name, reading.field)]
     for column in columns:
@@ -102,7 +104,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
         if extended or not (_is_text(field.type) or _is_bytes(field.type) or is_label):
-            option = "--columns" if reading.columns else "--text-field"
+            option = reading.option if reading.columns else "--text-field"
             raise PipelineError(
                 f'{name}: its column "{column}" holds {field.type}, not text: name another with {option}'
             )

@@ -69,9 +69,9 @@ def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator["_Ro
             raise PipelineError(f"{name}: its header is not readable ({first.problem}): mend its first line")
         names, head = first.cells, head[1:]
     if reading.columns:
-        read = row_columns(names, name, reading.columns)
+        read = row_columns(names, name, reading)
         if reading.header and tuple(read) not in reading.columns:
-            _check_names(read, name, "--columns")
+            _check_names(read, name, reading.option)
     else:
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]
         read = [text_column(names, texts, name, reading.field)]

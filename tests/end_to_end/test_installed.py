@@ -227,6 +227,7 @@ def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[l
             ["--input", str(shared_data / "nli" / "snli_triplets.csv"), *curated],
             ["--input", str(shared_data / "nli" / "snli_dev.txt"), "--nli", "--no-header", "--lowercase"],
         ],
+        "pairs": [["--input", str(shared_data / "nli" / "snli_triplets.csv"), "--fields", "sent0,sent1", *curated]],
         "images": [["--input", str(_pictures(shared_data, tmp_path / "pictures")), *DEALT]],
         "audio": [["--input", str(_clips(shared_data, tmp_path / "clips")), *DEALT, "--long", "split"]],
     }

@@ -29,6 +29,7 @@ from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.pipelines.units.unit import process_unit
+from clearspan.shards import Dataset
 from clearspan.shards.ragged import Ragged
 from tests.processes import environment, run_commands
 
@@ -290,3 +291,18 @@ def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     prompts = {"query": "query: ", "passage": "passage: "}
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder / "encoder"))
     return folder / "encoder"
+
+
+@pytest.fixture
+def decoded(roberta_tokenizer: Path) -> Callable[[Path], list[tuple[str, ...]]]:
+    """Return the texts of the examples of a dataset of triplets."""
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+
+    def texts(folder: Path) -> list[tuple[str, ...]]:
+        found = [row for batch in Dataset(folder) for row in batch.to_pylist()]
+        return [
+            tuple(tokenizer.decode(row[name]) for name in ("tokens", "positive", "negative") if name in row)
+            for row in found
+        ]
+
+    return texts

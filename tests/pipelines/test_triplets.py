@@ -38,18 +38,6 @@ def rows(snli: Path) -> Rows:
         return [tuple(row) for row in list(csv.reader(lines))[1:]]
 
 
-@pytest.fixture
-def decoded(roberta_tokenizer: Path) -> Callable[[Path], Rows]:
-    """Return the texts of a dataset's examples."""
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-
-    def texts(folder: Path) -> Rows:
-        found = [row for batch in Dataset(folder) for row in batch.to_pylist()]
-        return [tuple(tokenizer.decode(row[name]) for name in COLUMNS if name in row) for row in found]
-
-    return texts
-
-
 def as_csv(rows: Rows, header: tuple[str, ...] = ()) -> bytes:
     data = io.StringIO()
     csv.writer(data).writerows([header, *rows] if header else rows)

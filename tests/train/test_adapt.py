@@ -93,7 +93,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     found = json.loads((output / adapt.STATE).read_text())
     assert found["verdict"] == "better" and found["low"] > 3
     assert first.splitlines()[-2].startswith(f"better: MRR on held-out texts +{found['difference']:.2f} [")
-    assert found["mrr"].keys() == {"before", "after", "tfidf", "bm25"}
+    assert found["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
     after, better = load_model(output / "run/model"), load_model(output / "model")
     assert (after.encode(["a wing in a slipstream"]) == better.encode(["a wing in a slipstream"])).all()
     assert (output / "report.html").is_file()

@@ -1,0 +1,83 @@
+"""`pairs`: the dataset that `triplets` makes of two fields, which are found by their usual names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearspan.shards import Manifest
+from tests.pipelines.conftest import Command
+
+ROWS = [("Owls at night", "They hunt by ear."), ("Rain", "It rains, and the streets are wet."), ("A party", "He left.")]
+RECORDS = [{"title": title, "url": "x", "text": text, "number": 3} for title, text in ROWS]
+
+
+def written(records: list[dict[str, Any]], folder: Path) -> Path:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_the_dataset_is_that_of_triplets(direct: Command, tmp_path: Path) -> None:
+    path = written(RECORDS, tmp_path)
+    made = {}
+    for name, words in {
+        "triplets": ("--pair-fields", "title,text", "--long", "cut", "--max-tokens", "5"),
+        "pairs": ("--fields", "title,text", "--max-tokens", "5"),
+    }.items():
+        assert direct(name, "--input", path, "--output", tmp_path / name, *words).code == 0
+        made[name] = {file.name: file.read_bytes() for file in (tmp_path / name).glob("*.tar")}
+    assert made["pairs"] == made["triplets"] != {}
+    manifests = [Manifest.load(str(tmp_path / name)) for name in made]
+    assert manifests[0].kind == manifests[1].kind and manifests[0].counts == manifests[1].counts
+
+
+@pytest.mark.parametrize(("title", "text"), [("title", "text"), ("question", "answer"), ("headline", "body")])
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_usual_names_are_found_and_said(
+    direct: Command, tmp_path: Path, title: str, text: str, form: str, decoded
+) -> None:
+    records = [{"id": "7", title: row[0], text: row[1]} for row in ROWS]
+    path = written(records, tmp_path)
+    if form == "csv":
+        path = tmp_path / "a.csv"
+        path.write_text(f"id,{title},{text}\n" + "".join(f'7,"{first}","{second}"\n' for first, second in ROWS))
+    ended = direct("pairs", "--input", path)
+    assert ended.code == 0, ended.err
+    assert f"read from a.{form}: {title}, {text}; not read: id" in ended.out
+    assert decoded(tmp_path / "out") == ROWS
+
+
+def test_a_record_without_its_text_is_dropped_and_its_other_fields_are_no_pair(
+    direct: Command, tmp_path: Path, decoded
+) -> None:
+    path = written([*RECORDS, {"title": "Alone", "url": "x"}, {"title": "Null", "text": None, "url": "x"}], tmp_path)
+    ended = direct("pairs", "--input", path, "--json")
+    assert ended.code == 0 and json.loads(ended.out)["filtered"]["missing_field"] == 2
+    assert decoded(tmp_path / "out") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("records", "words", "code", "complaint"),
+    [
+        ([{"name": "Rain", "words": "It rains."}], (), 1, "1 lack title,text or title,body or title,abstract"),
+        ([{"name": "Rain", "words": "It rains."}], (), 1, "there are name, words: name two of them with --fields"),
+        (RECORDS, ("--fields", "title"), 2, "--fields must name two different fields, e.g. title,body"),
+        (RECORDS, ("--fields", "title,title"), 2, "--fields must name two different fields, e.g. title,body"),
+        (RECORDS, ("--fields", "title,body"), 1, "3 lack title or body; there are title, url, text, number"),
+        (RECORDS, ("--nli",), 2, "no such option: --nli"),
+    ],
+)
+def test_bad_input_is_one_line(
+    direct: Command, tmp_path: Path, records: list[dict[str, Any]], words: tuple[str, ...], code: int, complaint: str
+) -> None:
+    ended = direct("pairs", "--input", written(records, tmp_path), *words)
+    assert ended.code == code and complaint in ended.err and ended.err.count("\n") == 1
+
+
+def test_a_table_without_such_columns_names_the_option(direct: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,words\nRain,It rains.\n")
+    ended = direct("pairs", "--input", tmp_path / "a.csv")
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert "or the like; there are name, words: name them in order with --fields" in ended.err
