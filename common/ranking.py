@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
 
 HYBRID_WEIGHT = 0.7
-"""Default weight of a model's scores beside BM25's (`standardized`)."""
+"""Default weight of a model's scores beside BM25's (`scale_and_shift`)."""
 
 
 @dataclasses.dataclass(frozen=True)

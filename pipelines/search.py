@@ -59,7 +59,7 @@ class Search:
         if self.index not in (None, *INDEXES):
             raise ValueError(f"--index {self.index}: choose {', '.join(INDEXES)}, or leave it out")
         if self.hybrid is not None:
-            if not 0 <= self.hybrid <= 1:
+            if not isinstance(self.hybrid, int | float) or not 0 <= self.hybrid <= 1:
                 raise ValueError(f"--hybrid {self.hybrid}: must be from 0 to 1, the model's weight beside BM25's")
             if self.index:
                 raise ValueError("--hybrid scores every text: leave out --index")

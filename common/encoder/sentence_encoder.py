@@ -42,11 +42,9 @@ class Encoder(ABC):
         Raises:
             EncoderError: a text cannot be encoded, or is no text.
         """
-        return (
-            self.encode_list([texts], batch_tokens, progress)[0]
-            if isinstance(texts, str)
-            else self.encode_list(listed(texts), batch_tokens, progress)
-        )
+        if isinstance(texts, str):
+            return self.encode_list([texts], batch_tokens, progress).reshape(self.dim)
+        return self.encode_list(listed(texts), batch_tokens, progress)
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:

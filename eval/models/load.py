@@ -16,13 +16,12 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
         precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: the spec names no usable model, or a baseline, which has no embeddings.
+        EncoderError: the spec names no usable model, or a baseline or a hybrid, which have no embeddings.
     """
     path = Path(spec)
-    if is_baseline(spec):
-        raise EncoderError(
-            f"{spec}: a baseline that compares words and embeds no text; evaluate it with --model {spec}"
-        )
+    if is_baseline(spec) or encoder_of(spec) is not None:
+        kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
+        raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with --model {spec}")
     if path.is_dir():
         from clearspan.common.encoder import library  # imports torch, which takes seconds
 

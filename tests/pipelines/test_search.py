@@ -215,7 +215,16 @@ def test_bad_usage_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"top": 0}, {"top": 2.5}, {"queries": []}, {"queries": [1]}, {"index": "annoy"}, {"prompt_name": "title"}]
+    "wrong",
+    [
+        {"top": 0},
+        {"top": 2.5},
+        {"queries": []},
+        {"queries": [1]},
+        {"index": "annoy"},
+        {"prompt_name": "title"},
+        {"hybrid": "yes"},
+    ],
 )
 def test_the_python_call_checks_its_options(encoder: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
