@@ -197,7 +197,6 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
             something else.
         InUseError: another export writes to `out`.
     """
-    from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
@@ -208,7 +207,20 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
     tag = checkpoints.tag(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     exported = Exported(checkpoint, int(tag.removeprefix("step-")))
-    origin = _origin(run, exported.step)
+    write_folder(encoder, tokenizer, out, recipe, _origin(run, exported.step))
+    return exported
+
+
+def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
+    """Write an encoder as a sealed model folder, in place of an unchanged one; see `save_model`.
+
+    Raises:
+        CheckpointError: `out` holds something else, or cannot be written.
+        InUseError: another export writes to `out`.
+    """
+    from clearspan.common import files, terminal
+    from clearspan.train.engine.checkpoint import CheckpointError
+
     with files.locked(out):
         check_replaceable(out)
         part = out / f"{files.TEMPORARY}model"
@@ -220,7 +232,6 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return exported
 
 
 def _origin(run: Path, step: int) -> Origin:
