@@ -140,6 +140,7 @@ def build_objectives(
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
                 attends=encoder.attends,
+                pooling=encoder.pooling,
                 shrinks=recipe.data[config.data].short_documents == "shrink",
             )
             built.append(build_objective(config, setting, built))

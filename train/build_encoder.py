@@ -16,6 +16,7 @@ from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
@@ -52,7 +53,9 @@ def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[Pr
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+        model, new_weights = load_model(
+            folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION, variant=variant(folder)
+        )
     rows = model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
     _check_new_tokens(folder, num_ids(tokenizer) - rows, train)

@@ -45,6 +45,7 @@ class Setting:
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
         attends: whether the tokens of a sequence see each other, see `Encoder`.
+        pooling: the encoder's pooling, see `Encoder`.
         shrinks: whether spans shrink to fit short documents.
     """
 
@@ -59,6 +60,7 @@ class Setting:
     modality: Modality | None = None
     has_dropout: bool = True
     attends: bool = True
+    pooling: str = "mean"
     shrinks: bool = False
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
