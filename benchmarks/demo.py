@@ -52,8 +52,8 @@ STAGES = {
     "tokenizer: byte-level BPE": 7,
     "shards: clearspan documents, clearspan pairs": 10,
     "training: a static encoder, from spans": 35,
-    "training: a static encoder, from pairs and spans": 45,
-    "training: a transformer that begins with the first one's vectors": 115,
+    "training: a static encoder, from pairs and spans": 52,
+    "training: a transformer that begins with the first one's vectors": 75,
     "scores: clearspan eval --tasks retrieval": 25,
 }
 """Stage -> its seconds on two cores that multiply as in `PRODUCT_S`, from a run on two idle cores that are 1.67 times
