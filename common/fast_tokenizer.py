@@ -1,20 +1,28 @@
-"""Token ids of texts: those of Hugging Face `tokenizers`, computed by gigatoken where it gives the same.
+"""Token ids of texts: those of Hugging Face `tokenizers`, computed in a faster way where that gives the same.
 
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
-`tokenizers` defines the ids and always works. gigatoken (byte-level BPE, SentencePiece BPE) is used if it loads the
-tokenizer and agrees on a set of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts.
+`tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. BERT's
+pre-tokenizer splits at every space, so each word is tokenized once (`Words`). Either is used if it agrees on a set of
+awkward texts. Callers also compare `quick` with `exact` on a sample of their texts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import gigatoken
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
+MOST_IDS = 1 << 20
+"""Number of ids of words that are kept, of about a third as many words."""
+TOGETHER = 256
+"""Number of words that are tokenized as one text: each text has a cost of its own."""
 AWKWARD = (
     "",
     " ",
@@ -51,6 +59,13 @@ class Ids(NamedTuple):
         """Return the ids of each text."""
         return np.split(self.values, self.offsets[1:-1])
 
+    def take(self, rows: NDArray[np.int64]) -> "Ids":
+        """Return the ids of these texts, one after the other."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.append(0, np.cumsum(lengths))
+        index = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return Ids(self.values[index + np.arange(offsets[-1])], offsets)
+
 
 def load(data: bytes, truncates: bool = False) -> Tokenizer:
     """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
@@ -79,17 +94,19 @@ class FastTokenizer:
     Args:
         tokenizer: as returned by `load`.
         dtype: type of the ids.
-        fast: whether to try gigatoken, which never truncates.
+        fast: whether to try a faster way. There is none that truncates.
 
     Attributes:
-        is_fast: whether gigatoken computes the ids of `quick`.
+        is_fast: whether `quick` is faster than `exact`.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: DTypeLike, fast: bool = True) -> None:
         self._tokenizer, self._dtype = tokenizer, np.dtype(dtype)
         self._careful = _careful_tokens(tokenizer)
         self._fast = _fast(tokenizer) if fast and tokenizer.truncation is None else None
-        if self._fast is not None and not self._agrees():
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()][:256]
+        texts = [text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb")]
+        if self._fast is not None and not self.agrees([*AWKWARD, *texts]):
             self._fast = None
         self.is_fast = self._fast is not None
 
@@ -106,38 +123,84 @@ class FastTokenizer:
         return Ids.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
 
     def quick(self, texts: Sequence[str]) -> Ids:
-        """Return the ids of each text, by gigatoken if `is_fast`.
+        """Return the ids of each text, in a faster way if `is_fast`.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
         """
         if self._fast is None:
             return self.exact(texts)
-        parts = [self._fast.encode(text) for text in texts]
+        ids = self._fast(texts)
         careful = [row for row, text in enumerate(texts) if self._careful.search(text)] if self._careful else []
-        if careful:
-            for row, part in zip(careful, self.exact([texts[row] for row in careful]).lists(), strict=True):
-                parts[row] = part
+        if not careful:
+            return Ids(ids.values.astype(self._dtype, copy=False), ids.offsets)
+        parts, exact = ids.lists(), self.exact([texts[row] for row in careful])
+        for row, part in zip(careful, exact.lists(), strict=True):
+            parts[row] = part
         return Ids.of(parts, self._dtype)
 
-    def _agrees(self) -> bool:
-        added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()][:256]
-        texts = [*AWKWARD, *(text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb"))]
+    def agrees(self, texts: Sequence[str]) -> bool:
+        """Return whether `quick` and `exact` give the same ids for these texts."""
         return all(map(np.array_equal, self.quick(texts), self.exact(texts)))
 
 
-def _fast(tokenizer: Tokenizer) -> Any:
-    """Return gigatoken's form of a tokenizer, or None if gigatoken does not support it."""
+class Words:
+    """Tokenization of each word once, for a tokenizer that splits at spaces first.
+
+    Args:
+        tokenizer: its ids of a text must be those of the text's words, one after the other.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._forget()
+
+    def __call__(self, texts: Sequence[str]) -> Ids:
+        """Return the ids of each text."""
+        if len(self._words.values) > MOST_IDS:
+            self._forget()
+        rows = [text.replace("\n", " ").split(" ") for text in texts]
+        self._add(list(set(chain.from_iterable(rows)).difference(self._numbers)))
+        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        numbers = map(self._numbers.__getitem__, chain.from_iterable(rows))
+        ids = self._words.take(np.fromiter(numbers, np.int64, ends[-1]))
+        return Ids(ids.values, ids.offsets[ends])
+
+    def _forget(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._words = Ids.of([], np.int64)
+
+    def _add(self, words: list[str]) -> None:
+        groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
+        encodings = self._tokenizer.encode_batch(groups, is_pretokenized=True, add_special_tokens=False)
+        lengths = [
+            np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(group))
+            for group, encoding in zip(groups, encodings, strict=True)
+        ]
+        values, offsets = self._words
+        values = np.concatenate([values, *(np.array(encoding.ids, np.int64) for encoding in encodings)])
+        offsets = np.append(offsets[:-1], offsets[-1] + np.cumsum([0, *chain.from_iterable(lengths)]))
+        self._numbers.update(zip(words, count(len(self._numbers)), strict=False))
+        self._words = Ids(values, offsets)
+
+
+def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ids] | None:
+    """Return a faster way from texts to ids, or None if there is none."""
+    if isinstance(tokenizer.pre_tokenizer, BertPreTokenizer):
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        splits = tokenizer.normalizer is None or isinstance(tokenizer.normalizer, BertNormalizer)
+        return Words(tokenizer) if splits and not any(set(" \n") & set(token) for token in added) else None
     try:
-        return gigatoken.Tokenizer(tokenizer)
+        quick = gigatoken.Tokenizer(tokenizer)
     except (RuntimeError, ValueError):
         return None
+    return lambda texts: Ids.of([quick.encode(text) for text in texts], np.uint32)
 
 
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
 
-    gigatoken ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
+    It ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
     tokens. The runs of spaces themselves agree.
     """
     added = list(tokenizer.get_added_tokens_decoder().values())

@@ -1,8 +1,8 @@
-"""Tokenization of a corpus: tokenizer files, and the ids of `tokenizers`, which are checked where gigatoken gives them.
+"""Tokenization of a corpus: tokenizer files, and ids of texts, which are checked where they are computed fast.
 
     tokenizer.json -> Tokenization -> tokenize(texts) -> ids of each text, without special tokens
 
-`common.fast_tokenizer` chooses the library. In each work unit a sample of the texts is checked against `tokenizers`.
+`common.fast_tokenizer` computes them. In each work unit a sample of the texts is checked against `tokenizers`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 BESIDE = (CONFIG, "special_tokens_map.json")
 BACKENDS = ("auto", "tokenizers")
-"""Choices of --tokenization: gigatoken where it gives the same ids, or `tokenizers` for everything."""
+"""Choices of --tokenization: a faster way where it gives the same ids, or `tokenizers` for everything."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
 """Size of a unit's sample, the larger of the two: it is tokenized twice, in a few per cent of the time."""
@@ -220,8 +220,8 @@ class Tokenization:
         for number, index in enumerate(sample):
             if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(
-                    f"{sources[index]}: gigatoken and tokenizers give different ids for this text: run again with "
-                    "--tokenization tokenizers, in another --output"
+                    f"{sources[index]}: fast tokenization and tokenizers give different ids for this text: run again "
+                    "with --tokenization tokenizers, in another --output"
                 )
         return ids
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,56 @@ def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
     assert_exact(made, data, [*texts[:40], "<s>a</s> <unk>  b", "", "日本🙂"])
 
 
-def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) -> None:
-    data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
+@pytest.fixture(scope="module")
+def bert(shared_data: Path) -> bytes:
+    return (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
+
+
+def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 10_000)
+    made = Tokenization(bert, 30522)
+    assert made._ids.is_fast and not made.byte_level
+    for start in range(0, 30, 10):
+        assert_exact(made, bert, [*texts[start : start + 10], "[MASK] a [CLS]", ""])
+
+
+@pytest.mark.parametrize("normalizer", [True, False])
+def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> None:
+    data = bert if normalizer else changed(bert, normalizer=None)
     made = Tokenization(data, 30522)
-    assert not made._ids.is_fast and not made.byte_level
-    assert_exact(made, data, [*texts[:30], "[MASK] a [CLS]", ""])
+    assert made._ids.is_fast
+
+    @given(st.lists(any_text | st.text(max_size=20), min_size=1, max_size=5))
+    @settings(max_examples=80)
+    def check(texts: list[str]) -> None:
+        assert [ids.tolist() for ids in made._quick(texts)] == [ids.tolist() for ids in made._exact(texts)]
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "NFC"}},
+        {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
+        {
+            "added_tokens": [
+                {
+                    "id": 100,
+                    "content": "a b",
+                    "special": False,
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                }
+            ]
+        },
+    ],
+    ids=["normalizer", "pre-tokenizer", "a token with a space"],
+)
+def test_other_tokenizers_are_left_to_tokenizers(bert: bytes, change: dict[str, Any]) -> None:
+    assert not Tokenization(changed(bert, **change), 30522)._ids.is_fast
 
 
 @pytest.mark.exhaustive
@@ -146,21 +192,20 @@ def test_ids_have_the_width_of_the_vocabulary(of_roberta: Tokenization, roberta:
     assert Tokenization(roberta, 70_000).tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint32
 
 
-class Wrong:
-    """Backend that gives wrong ids for texts with a certain word."""
+def wrong(word: str) -> Callable[[Tokenizer], Any]:
+    """Return a fast way that gives wrong ids for texts with a certain word."""
+    usual = fast_tokenizer._fast
 
-    def __init__(self, tokenizer: Tokenizer, word: str) -> None:
-        import gigatoken
+    def fast(tokenizer: Tokenizer) -> Any:
+        quick = usual(tokenizer)
+        return lambda texts: quick([text.replace(word, "x") for text in texts])
 
-        self.inner, self.word = gigatoken.Tokenizer(tokenizer), word
-
-    def encode(self, text: str) -> Any:
-        return self.inner.encode(text.replace(self.word, "x"))
+    return fast
 
 
 @pytest.mark.slow
 def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_tokenizer, "_fast", lambda tokenizer: Wrong(tokenizer, "🏳️‍🌈"))
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("🏳️‍🌈"))
     assert not Tokenization(roberta, 50265)._ids.is_fast
 
 
@@ -168,9 +213,9 @@ def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monk
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast_tokenizer, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("Dunedin"))
     made = Tokenization(roberta, 50265)
-    with pytest.raises(PipelineError, match=r"owt\.jsonl:0: gigatoken and tokenizers give different ids"):
+    with pytest.raises(PipelineError, match=r"owt\.jsonl:0: fast tokenization and tokenizers give different ids"):
         made.tokenize(texts[:1], ["owt.jsonl:0"])
     assert_exact(Tokenization(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
@@ -187,8 +232,8 @@ def test_of_a_very_long_text_the_head_is_proved(
     (ids,) = made.tokenize(texts[:1], ["a"])
     assert proved == [texts[0][:1000]]
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
-    monkeypatch.setattr(fast_tokenizer, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
-    with pytest.raises(PipelineError, match="gigatoken and tokenizers give different ids"):
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("Dunedin"))
+    with pytest.raises(PipelineError, match="fast tokenization and tokenizers give different ids"):
         Tokenization(roberta, 50265).tokenize(texts[:1], ["a"])
 
 
