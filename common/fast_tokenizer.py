@@ -7,8 +7,9 @@ pre-tokenizer splits at every space, so each word is tokenized once (`Words`). E
 awkward texts. Callers also compare `quick` with `exact` on a sample of their texts.
 """
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
 
@@ -116,10 +117,8 @@ class FastTokenizer:
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
         """
-        try:
+        with _encoding():
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:  # tokenizers raises plain Exception
-            raise TokenizerError(f"the tokenizer cannot encode a text: {error}") from None
         return Ids.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
 
     def quick(self, texts: Sequence[str]) -> Ids:
@@ -130,7 +129,8 @@ class FastTokenizer:
         """
         if self._fast is None:
             return self.exact(texts)
-        ids = self._fast(texts)
+        with _encoding():
+            ids = self._fast(texts)
         careful = [row for row, text in enumerate(texts) if self._careful.search(text)] if self._careful else []
         if not careful:
             return Ids(ids.values.astype(self._dtype, copy=False), ids.offsets)
@@ -140,8 +140,19 @@ class FastTokenizer:
         return Ids.of(parts, self._dtype)
 
     def agrees(self, texts: Sequence[str]) -> bool:
-        """Return whether `quick` and `exact` give the same ids for these texts."""
-        return all(map(np.array_equal, self.quick(texts), self.exact(texts)))
+        """Return whether `quick` and `exact` give ids for these texts, and the same ones."""
+        try:
+            return all(map(np.array_equal, self.quick(texts), self.exact(texts)))
+        except TokenizerError:
+            return False
+
+
+@contextlib.contextmanager
+def _encoding() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # tokenizers raises plain Exception
+        raise TokenizerError(f"the tokenizer cannot encode a text: {error}") from None
 
 
 class Words:

@@ -416,10 +416,12 @@ def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> Non
         with_special_token(TokenizerFiles({"tokenizer.json": data}, 50266), "[DEL]")
 
 
-def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
-    from tokenizers.models import WordLevel
-
-    made = Tokenization(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
+@pytest.mark.parametrize("before", [None, pre_tokenizers.BertPreTokenizer()], ids=["whole", "by words"])
+def test_a_text_that_the_tokenizer_cannot_encode_is_one_line(before: Any) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}))
+    if before is not None:
+        tokenizer.pre_tokenizer = before
+    made = Tokenization(tokenizer.to_str().encode(), 1)
     with pytest.raises(PipelineError, match=r"the tokenizer cannot encode a text: .*UNK"):
         made.tokenize(["b"], ["somewhere"])
 
