@@ -2,8 +2,8 @@
 
     python -m benchmarks.adapting --work DIR --model all-MiniLM-L6-v2 --data DATA
 
-    abstracts (Cranfield), docstrings (of the installed packages), sentences (Wikipedia), german (STS-B, without scores
-    and test part)
+    abstracts (Cranfield, also with their titles), docstrings (of the installed packages, also summary and rest),
+    sentences (Wikipedia), german (STS-B, without scores and test part)
         -> each case and seed: clearspan adapt -> clearspan eval -> difference from the model, with 95 % interval
 
 Prints the table of docs/adapt.md. The work folder keeps every case: the same command goes on after it was stopped.
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
 from benchmarks.findings.claims import Score
 from benchmarks.findings.verdicts import Run, Sampled, compare
 from benchmarks.report import command, finish, machine, option
 from clearspan.common.commands import run_module, words
 from clearspan.common.files import write_text
 from clearspan.eval import saved
-from clearspan.eval.data.retrieval import read_cranfield
+from clearspan.eval.data.retrieval import read_cranfield, smart_records
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.scores import resampled
 from clearspan.train.adapt import verdict
@@ -34,6 +34,7 @@ from clearspan.train.adapt import verdict
 NUM_DOCSTRINGS, LONGEST_DOCSTRINGS = 4000, 4000
 """Modules, and the characters of one: recipes for short texts read no more than a part of longer ones."""
 PAIRS = 1000
+HYBRID = "hybrid:"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Case:
 
     Attributes:
         first: a recipe and its keys; what it trains is adapted instead of the model.
+        model: `--model`, with {} for the given one; "": without, a static encoder from the texts alone.
     """
 
     corpus: str
@@ -67,12 +69,28 @@ class Case:
     recipe: str | None = None
     keys: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    model: str = "{}"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the command makes the model that it trains, a static encoder."""
+        return self.model != "{}"
 
 
 def write_abstracts(data: Path, path: Path, labeled: Path) -> None:
     source = data / "retrieval" / "cranfield"
     write_lines(path, read_cranfield(source).documents)
     link(source, labeled / "retrieval" / "cranfield")
+
+
+def write_titled_abstracts(data: Path, path: Path, labeled: Path) -> None:
+    """An abstract begins with its title, which is left out of the text."""
+    source = data / "retrieval" / "cranfield"
+    link(source, labeled / "retrieval" / "cranfield")
+    records = (fields for _, fields in smart_records(source / "cran.all.1400", "TABW"))
+    pairs = ((fields.get("T", ""), fields.get("W", "")) for fields in records)
+    rows = ({"title": title, "text": text.removeprefix(title).strip()} for title, text in pairs)
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_docstrings(data: Path, path: Path, labeled: Path) -> None:
@@ -82,6 +100,12 @@ def write_docstrings(data: Path, path: Path, labeled: Path) -> None:
     everything.unlink()
     step = max(1, len(texts) // NUM_DOCSTRINGS)
     write_lines(path, (text[:LONGEST_DOCSTRINGS] for text in texts[::step]))
+    write_retrieval(found, labeled / "retrieval" / "docstrings", PAIRS)
+
+
+def write_titled_docstrings(data: Path, path: Path, labeled: Path) -> None:
+    found = modules()
+    write_pairs(found, path)
     write_retrieval(found, labeled / "retrieval" / "docstrings", PAIRS)
 
 
@@ -115,6 +139,16 @@ CORPORA = {
     "abstracts": Corpus(
         "abstracts of Cranfield", write_abstracts, 0.2, "retrieval", ("retrieval/cranfield", "ndcg@10")
     ),
+    "titled-abstracts": Corpus(
+        "titles and abstracts of Cranfield",
+        write_titled_abstracts,
+        0.2,
+        "retrieval",
+        ("retrieval/cranfield", "ndcg@10"),
+    ),
+    "titled-docstrings": Corpus(
+        "summaries and bodies of docstrings", write_titled_docstrings, 0.1, "retrieval", ("retrieval/docstrings", "mrr")
+    ),
     "docstrings": Corpus(
         "documentation of Python modules", write_docstrings, 0.1, "retrieval", ("retrieval/docstrings", "mrr")
     ),
@@ -135,6 +169,12 @@ CASES = {
     "abstracts-simcse": Case("abstracts", "SimCSE", "simcse-unsup-bert-base", (*SIMCSE, *THREE_EPOCHS)),
     "abstracts-spans": Case("abstracts", "DeCLUTR's spans", "contrastive-only", (*SPANS, *THREE_EPOCHS)),
     "abstracts-mlm-crops": Case("abstracts", "MLM for 3 epochs, then `crops`", first=MLM),
+    "abstracts-pairs": Case("titled-abstracts", "`pairs`, as the command chooses"),
+    "abstracts-static": Case("titled-abstracts", "a static encoder from the texts alone", model=""),
+    "abstracts-static-from": Case("titled-abstracts", "a static encoder from the model", model="static:{}"),
+    "docstrings-pairs": Case("titled-docstrings", "`pairs`, 250 steps", keys=("training.max_steps=250",)),
+    "docstrings-static": Case("titled-docstrings", "a static encoder from the texts alone", model=""),
+    "docstrings-static-from": Case("titled-docstrings", "a static encoder from the model", model="static:{}"),
     "docstrings-crops": Case("docstrings", "`crops`, 1 epoch", "crops", ONE_EPOCH),
     "docstrings-simcse": Case("docstrings", "SimCSE, 1 epoch", "simcse-unsup-bert-base", (*SIMCSE, *ONE_EPOCH)),
     "german-crops": Case("german", "`crops`, 1 epoch", "crops", ONE_EPOCH),
@@ -172,7 +212,8 @@ class Study:
             texts, before = self.prepare(case.corpus), processor_seconds()
             held_out = f"--holdout-fraction={CORPORA[case.corpus].held_out}"
             model = self._trained_first(case, seed, texts, held_out) if case.first else self.model
-            line = [f"--input={texts}", f"--model={model}", f"--output={folder}", held_out, "--quiet"]
+            line = [f"--input={texts}", f"--output={folder}", held_out, "--quiet"]
+            line += [f"--model={case.model.format(model)}"] if case.model else []
             line += [f"--recipe={case.recipe}"] if case.recipe else []
             run_module("clearspan.train.adapt", [*line, *case.keys, f"training.seed={seed}"], "adapt", quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
@@ -188,18 +229,20 @@ class Study:
         run_module("clearspan.train", line, "train", quiet=True)
         return output / "run" / "model"
 
-    def score(self, corpus: str, name: str, model: Path, texts: Path) -> Run:
+    def score(self, corpus: str, name: str, model: Path | str, texts: Path) -> Run:
         """Return the figures of a model on a corpus, evaluated unless the work folder has them."""
         folder, labeled = self.work / "scores" / corpus / name, self.work / "data" / corpus
         if not (folder / saved.RESULTS).is_file():
             link(texts, labeled / "heldout" / "texts")
-            tasks = ",".join(dict.fromkeys(("heldout", "sts", CORPORA[corpus].tasks)))
+            ranks = str(model).startswith(HYBRID)
+            tasks = ",".join(dict.fromkeys(("heldout", *([] if ranks else ["sts"]), CORPORA[corpus].tasks)))
             options = {"model": model, "name": name, "tasks": tasks, "data": labeled, "output": folder}
             run_module("clearspan.eval", [*words({**options, "quiet": True})], "python -m clearspan.eval", quiet=True)
         scores, examples = saved.read(folder).scores, saved.read_examples(folder / saved.EXAMPLES)
         return {
             (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
             for task, metric in (HELD_OUT, CORPORA[corpus].judged, FORGOTTEN)
+            if task in scores
         }
 
 
@@ -222,16 +265,23 @@ def measure_case(study: Study, name: str, seeds: range) -> dict[str, Any]:
     corpus = CASES[name].corpus
     minutes = [study.adapt(name, seed) for seed in seeds]
     texts = study.adapted(name, 1) / "texts"
-    before = study.score(corpus, "before", study.model, texts)
-    after = [
-        study.score(corpus, f"{name}-{seed}", study.adapted(name, seed) / "run" / "model", texts) for seed in seeds
+    start = study.adapted(name, 1) / "start" if CASES[name].is_made else study.model
+    before = study.score(corpus, f"{name}-before" if CASES[name].is_made else "before", start, texts)
+    models = {seed: study.adapted(name, seed) / "run" / "model" for seed in seeds}
+    after = [study.score(corpus, f"{name}-{seed}", model, texts) for seed, model in models.items()]
+    hybrids = [
+        study.score(corpus, f"{name}-{seed}-hybrid", f"{HYBRID}{model}", texts) for seed, model in models.items()
     ]
+    bm25 = study.score(corpus, "bm25", "bm25", texts)
     row: dict[str, Any] = {"corpus": corpus, "title": CASES[name].title, "minutes": round(statistics.mean(minutes), 1)}
     for key, score in (("heldout", HELD_OUT), ("judged", CORPORA[corpus].judged), ("forgotten", FORGOTTEN)):
         change = compare(after, [before], [score])
         assert change is not None
         figures = {"before": before[score].figure, "after": before[score].figure + change.difference}
         row[key] = {**figures, "low": change.low, "high": change.high, "verdict": verdict(change.low, change.high)}
+        if score in bm25 and score in hybrids[0]:
+            row[key]["bm25"] = bm25[score].figure
+            row[key]["hybrid"] = statistics.mean(hybrid[score].figure for hybrid in hybrids)
     return row
 
 
@@ -251,7 +301,8 @@ def described(figure: dict[str, Any]) -> str:
     """Return a figure of the result as text."""
     interval = f"{figure['after'] - figure['before']:+.1f} [{figure['low']:+.1f}, {figure['high']:+.1f}]"
     word = figure["verdict"] if figure["verdict"] == "no difference" else f"**{figure['verdict']}**"
-    return f"{figure['before']:.2f} -> {figure['after']:.2f}: {word}, {interval}"
+    beside = f"; BM25 {figure['bm25']:.2f}, hybrid {figure['hybrid']:.2f}" if "hybrid" in figure else ""
+    return f"{figure['before']:.2f} -> {figure['after']:.2f}: {word}, {interval}{beside}"
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     module file -> ast -> docstrings in source order -> one document        (nothing is imported or executed)
 
 Modules are split by the hash of their name: held-out modules make up the retrieval task (the query is the summary line
-of a docstring, the document to find is the rest of it), all others the training corpus.
+of a docstring, the document to find is the rest of it), all others the training corpus, and its pairs of the same form.
 """
 
 import ast
@@ -126,6 +126,16 @@ def write_corpus(modules: list[Module], path: Path) -> int:
                 out.write(json.dumps({"text": module.text, "module": module.name}) + "\n")
                 count += 1
     return count
+
+
+def write_pairs(modules: list[Module], path: Path) -> int:
+    """Write the docstrings of the training modules as jsonl {title, text}: summary and rest; return their number."""
+    pairs = dict.fromkeys(
+        pair for module in modules if not module.held_out for pair in map(summary_and_body, module.docstrings) if pair
+    )
+    with path.open("w") as out:
+        out.writelines(json.dumps({"title": title, "text": text}) + "\n" for title, text in pairs)
+    return len(pairs)
 
 
 def write_retrieval(modules: list[Module], folder: Path, size: int) -> int:

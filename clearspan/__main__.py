@@ -43,6 +43,7 @@ COMMANDS = {
     "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes", kept=True),
     "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),
     "sweep": Command("clearspan.train.sweep", "train a grid of runs, and compare them"),
+    "distill": Command("clearspan.train.distill", "make a static encoder of a local encoder, without training"),
     "export": Command("clearspan.train.export", "write a run's checkpoint as a model folder"),
     "eval": Command("clearspan.eval.__main__", "score models by the published protocols; write a report"),
     "compare": Command("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),

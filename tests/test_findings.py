@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from benchmarks.findings import __main__ as command
 from benchmarks.findings import claims, execution, page, plan, positives, preparation, results, verdicts
@@ -23,7 +25,10 @@ from benchmarks.findings.systems import systems
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
 from clearspan.common.commands import UsageError
 from clearspan.eval.scores import Examples, difference, resampled
+from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
+from clearspan.shards.ragged import Ragged
 from clearspan.train.config.recipe import load
+from clearspan.train.model.mlm_head import HEAD
 from tests.end_to_end.test_whole_way import some_sts
 from tests.processes import environment, run_commands
 
@@ -135,6 +140,18 @@ def test_every_systems_recipe_loads(scale: str, data: Path) -> None:
         assert loaded.objectives.keys() == system.objectives.keys(), name
 
 
+def test_clear_contrasts_cls_and_means_and_its_control_deletes_one_token(data: Path) -> None:
+    made = systems(SCALES["cpu"])
+    options = {name: system.objectives["clear"] for name, system in made.items() if name.startswith("clear-")}
+    for name in (name for name in options if not name.endswith("-mean")):
+        assert {**options[name], "pool": "mean"} == options[f"{name}-mean"] and options[name]["pool"] == "first"
+    augmentation = Augmentation.parse("del-word", del_word=options["clear-1-token"]["del_word"])
+    augmenter = Augmenter(augmentation, Tokenizer(WordLevel({"a": 0, DEL: 1}, "a")))
+    sentences = Ragged.of([np.zeros(length, np.int64) for length in (2, 30, 62)], "int32")
+    views = augmenter(sentences, np.arange(3))
+    assert views.lengths.tolist() == [2, 30, 62] and [(view == 1).sum() for view in views] == [1, 1, 1]
+
+
 def test_positives_lack_a_tenth_of_the_words_or_are_a_run_of_the_others() -> None:
     sentence = "A sentence of which a tenth of all words will go , and in which the others stay as they were"
     words = sentence.split()
@@ -219,21 +236,24 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
     compared = [results._claim(claim, {}) for claim in claims.CLAIMS]
     compared[0]["verdict"] = {"difference": -1.25, "low": -2.0, "high": -0.5, "word": OPPOSITE}
     known = {"one": made_up("one", 40.0, 3), "two": made_up("two", 60.0, 1)}
-    text = page.page(
-        {
-            "commit": "abc",
-            "date": "2026-01-01",
-            "machine": {"cpu": "a CPU", "cores": 2},
-            "versions": {"torch": "2"},
-            "hours": 1.5,
-            "scale": {"layers": 4, "hidden": 256, "pretraining_tokens": 1, "tokens": 1000, "precision": "fp32"},
-            "data": {"documents": {"examples": 3, "tokens": 9}, "held-out documents": {"examples": 2}},
-            "systems": known,
-            "left_out": {"combined": "needs --audio"},
-            "claims": compared,
-            "not_measured": claims.NOT_MEASURED,
-        }
-    )
+    result = {
+        "commit": "abc",
+        "date": "2026-01-01",
+        "machine": {"cpu": "a CPU", "cores": 2},
+        "versions": {"torch": "2"},
+        "hours": 1.5,
+        "scale": {"layers": 4, "hidden": 256, "pretraining_tokens": 1, "tokens": 1000, "precision": "fp32"},
+        "data": {"documents": {"examples": 3, "tokens": 9}, "held-out documents": {"examples": 2}},
+        "systems": known,
+        "left_out": {"combined": "needs --audio"},
+        "claims": compared,
+        "not_measured": claims.NOT_MEASURED,
+    }
+    text = page.page(result)
+    since, head = "The figures are those of commit abc;", "the same pretrained encoder and its masked-LM head,"
+    assert since not in text and head in text
+    earlier = page.page({**result, "claims": compared[1:]})
+    assert since in earlier and head not in earlier
     assert all(claim.text in text for claim in claims.CLAIMS) and all(name in text for name in claims.NOT_MEASURED)
     assert "| <one> | 41.0 ± 1.0 | 41.0 ± 1.0 |" in text and "| <two> | **60.0** | **60.0** |" in text
     assert "| -1.2 | -2.0 to -0.5 | *opposite* |" in text and "999 to 999" in text and "1 opposite" in text
@@ -278,6 +298,7 @@ def test_a_killed_run_ends_with_the_table_of_an_uninterrupted_one(shared_data: P
     whole, killed = (plan.make("tiny", inputs, tmp_path / name, 1, ("mlm", "declutr")) for name in ("a", "b"))
     plan.fix(whole)
     assert execution.run(whole, stages_of(whole), start) == []
+    assert (whole.model(plan.PRETRAINED, 1) / HEAD).is_file()
     shutil.copytree(whole.work, killed.work, symlinks=True)
     shutil.rmtree(killed.run("declutr", 1))
     shutil.rmtree(killed.scores("declutr", 1))

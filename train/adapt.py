@@ -1,7 +1,12 @@
 """Adapt a model to texts of your own, and measure whether that helped: `clearspan adapt`.
 
-    texts ──> pipelines documents ──> DIR/texts ──> train ──> DIR/run ──> eval --tasks heldout ──> DIR/report.html
+    texts ──> documents or pairs ──> DIR/texts ──> train ──> DIR/run ──> eval --tasks heldout ──> DIR/report.html
                                              better, worse or no difference ──> DIR/model, DIR/adapt.json
+
+Where a text has a title, the two are a pair: training contrasts the pairs, and crops of the texts, and the verdict is
+on finding the text of a held-out title. Without titles it trains on crops, and finds one crop of a held-out text by
+another. Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with
+the vectors that the encoder in DIR gives to single tokens; both take minutes, and embed a text in microseconds.
 
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
@@ -26,16 +31,20 @@ from clearspan.common.commands import CommandError, UsageError, run_module, word
 
 PROG = "python -m train.adapt"
 EXAMPLE = """examples:
-  clearspan adapt --input texts.csv --text-field body --model all-MiniLM-L6-v2 --output adapted
+  clearspan adapt --input articles.csv --output adapted
+  clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+  clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
   clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 STATE = "adapt.json"
-PASSED = ("input", "text_field", "text_per", "encoding", "min_tokens", "holdout_fraction")
-"""Options of `clearspan documents`."""
+PASSED = ("input", "encoding", "holdout_fraction")
+"""Options of `clearspan documents` and `clearspan pairs`."""
+STATIC_FROM = "static:"
+"""The start of a `--model` from which a static encoder is made."""
 PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
+DISTILL = ("clearspan.train.distill", "distill")
 EVAL = ("clearspan.eval", "python -m clearspan.eval")
 """Modules of the steps, each with the start of its error lines."""
-NUM_STEPS = 3
 EVALUATED = "training.eval_steps=1"
 """A placeholder: how often to evaluate follows from the number of steps, which the recipe says."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
@@ -48,8 +57,12 @@ FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 8
 LENGTHS = ("training.epochs", "training.max_steps")
-STATIC = ("model.config=null", "optimizer.learning_rate=0.01")
-"""Keys of the recipe `static` for a table that is trained already: it keeps its own, and moves a tenth as fast."""
+STATIC = ("model.config=null", "model.init=random")
+"""Keys of the static recipes for a model that has vectors already."""
+VOCABULARY, DIMS = 8192, 1024
+"""The sizes of a static encoder that is made here."""
+LEAST_STEPS = 4
+"""The fewest steps of an epoch: a small dataset is read in smaller batches."""
 SENTENCES = ("model.pooling=''",)
 """The model's own pooling, not that of BERT in SimCSE."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
@@ -95,19 +108,22 @@ def parser(prog: str = PROG) -> terminal.Parser:
     add = root.add_argument
     add("overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. optimizer.learning_rate=2e-5")
     add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="csv, jsonl, txt, parquet, tars")
-    add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
+    both = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
+    add("--fields", metavar="A,B", help=both)
+    add("--text-field", metavar="NAME", help="field or column of texts without titles (default: text, or the only one)")
     add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
     add("--encoding", metavar="NAME", help="encoding of text files, e.g. cp1252 or shift_jis (default utf-8)")
-    add("--model", required=True, type=Path, metavar="DIR", help="local folder of a sentence-transformers model")
+    which = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
+    add("--model", metavar="DIR", help=which)
     add("--output", required=True, type=Path, metavar="DIR", help="new or empty folder, or that of a call to continue")
-    add("--recipe", metavar="NAME-or-FILE", help="recipe with a dataset `text` (default: chosen by the texts' lengths)")
+    add("--recipe", metavar="NAME-or-FILE", help="recipe with a dataset `text` (default: chosen by the texts)")
     add("--holdout-fraction", type=float, default=0.1, metavar="F", help="texts not trained on (default %(default)s)")
     add(
         "--min-tokens",
         type=int,
         default=16,
         metavar="N",
-        help="drop texts too short to crop (default %(default)s)",
+        help="drop texts without titles that are too short to crop (default %(default)s)",
     )
     add("--dry-run", action="store_true", help="print the commands; run none")
     add("--quiet", action="store_true", help="print only the commands and the verdict")
@@ -128,11 +144,12 @@ def work(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
     try:
         state = read_state(options)
+        settle(options)
         if options.recipe:
             keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
             load_recipe(options.recipe, keys)
         if options.dry_run:
-            lines = [f"{title(number, step)}\n$ {step}" for number, step in enumerate(steps(options), 1)]
+            lines = [f"{title(number, step, options)}\n$ {step}" for number, step in enumerate(steps(options), 1)]
             terminal.say("\n".join(lines))
             return 0
         with files.locked(options.output):
@@ -155,10 +172,11 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UsageError: the model is no folder, or the output is in it or holds something else.
     """
-    if not options.model.is_dir():
-        raise UsageError(f"--model {options.model}: no such folder; give that of a sentence-transformers model")
-    if options.output.resolve().is_relative_to(options.model.resolve()):
-        raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
+    if (given := encoder_of(options)) is not None:
+        if not given.is_dir():
+            raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
+        if options.output.resolve().is_relative_to(given.resolve()):
+            raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
     path = options.output / STATE
     if path.is_file():
         with contextlib.suppress(ValueError):
@@ -174,27 +192,85 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     return {"steps": {}}
 
 
+def encoder_of(options: argparse.Namespace) -> Path | None:
+    """Return the folder that `--model` names, None without it."""
+    return None if options.model is None else Path(options.model.removeprefix(STATIC_FROM))
+
+
+def starts(options: argparse.Namespace) -> bool:
+    """Return whether a static encoder is made here, in DIR/start."""
+    return options.model is None or options.model.startswith(STATIC_FROM)
+
+
+def base_model(options: argparse.Namespace) -> Path:
+    """Return the folder of the model that is trained."""
+    given = encoder_of(options)
+    return options.output / "start" if starts(options) or given is None else given
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Replace `--fields` by the two names, those of the inputs if they are usual ones; None: texts without titles.
+
+    Raises:
+        UsageError: the names are not two, or other options say that there are no titles.
+    """
+    from clearspan.pipelines.errors import PipelineError
+    from clearspan.pipelines.kinds.pairs import usual_fields
+
+    apart = [option for option, value in (("--text-field", options.text_field),) if value]
+    apart += ["--text-per line"] if options.text_per == "line" else []
+    if options.fields and apart:
+        raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")
+    options.recognized = not options.fields
+    if options.fields:
+        options.fields = tuple(name.strip() for name in options.fields.split(","))
+        if len(set(options.fields)) != 2 or not all(options.fields):
+            raise UsageError("--fields must name two different fields, e.g. title,text")
+        return
+    with contextlib.suppress(PipelineError, ValueError):  # the first command says what is wrong with the inputs
+        options.fields = None if apart else usual_fields(options.input, options.encoding)
+
+
 def steps(options: argparse.Namespace) -> Iterator[Step]:
-    """Yield the commands in order; those after the first depend on the dataset that it wrote."""
-    folder, texts = options.output, options.output / "texts"
-    line = {**{name: getattr(options, name) for name in PASSED}, "tokenizer": options.model, "output": texts}
-    documents = ("documents", *words({**line, "dedup": True}))
-    yield Step("texts", f"texts to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, documents)
+    """Yield the commands in order; the training's depends on the dataset that earlier ones wrote."""
+    folder, texts, given, base = options.output, options.output / "texts", encoder_of(options), base_model(options)
+    tokenizer = given or folder / "tokenizer"
+    line = {name: getattr(options, name) for name in PASSED}
+    reading = {"text_field": options.text_field, "text_per": options.text_per}
+    if given is None:
+        reads = {"text_field": options.fields[1]} if options.fields else reading
+        learned = {"input": options.input, "encoding": options.encoding, **reads, "size": VOCABULARY}
+        about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
+        yield Step("tokenizer", about, *PIPELINES, ("vocabulary", *words({**learned, "output": tokenizer})))
+    line |= {"tokenizer": tokenizer, "output": texts, "dedup": True}
+    if options.fields:
+        named = f"pairs of {' and '.join(options.fields)}"
+        named += " (found by their names; --text-field NAME takes texts without titles)" if options.recognized else ""
+        command = ("pairs", *words({**line, "fields": ",".join(options.fields)}))
+    else:
+        named, command = "texts", ("documents", *words({**line, **reading, "min_tokens": options.min_tokens}))
+    yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
+    datasets = (texts, texts / "validation")
+    if starts(options):
+        source = {"tokenizer": tokenizer} if given is None else {"model": given}
+        command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
+        about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
+        yield Step("start", about, *DISTILL, command, datasets, () if given is None else (given,))
     unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
-    choice = planned(options, texts) if (texts / "manifest.json").is_file() else unknown
+    choice = planned(options, texts) if (texts / "manifest.json").is_file() and base.is_dir() else unknown
     keys = [*recipe_keys(options, texts), *choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
-    datasets, trained = (texts, texts / "validation"), folder / "run" / "model"
-    yield Step("train", choice.reason, *TRAIN, command, datasets, (options.model,))
-    models = {BEFORE: options.model, AFTER: trained, HYBRID: f"hybrid:{trained}", **{name: name for name in BASELINES}}
+    trained = folder / "run" / "model"
+    yield Step("train", choice.reason, *TRAIN, command, datasets, (base,))
+    models = {BEFORE: base, AFTER: trained, HYBRID: f"hybrid:{trained}", **{name: name for name in BASELINES}}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
     about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
-    yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (options.model, trained))
+    yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (base, trained))
 
 
 def recipe_keys(options: argparse.Namespace, texts: Path) -> list[str]:
     """Return the keys that any recipe needs here, as key=value."""
-    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": options.model}
+    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": base_model(options)}
     keys = {**paths, "output": options.output / "run", "training.eval_data": "heldout"}
     return [f"{key}={value}" for key, value in keys.items()]
 
@@ -214,9 +290,14 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
     for picking in (True, False):
         read_dataset(texts / "validation", picking=picking)
     manifest = Manifest.load(str(texts))
-    is_static = any(module.kind == "StaticEmbedding" for module in read_modules(options.model))
-    num_texts = manifest.totals["examples"]
-    choice = choose(num_texts, median(manifest.lengths["tokens"]), is_static, options.recipe)
+    is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base_model(options)))
+    num_texts, has_titles = manifest.totals["examples"], options.fields is not None
+    lengths = manifest.lengths["positive" if has_titles else "tokens"]
+    choice = choose(num_texts, median(lengths), is_static, has_titles, options.recipe)
+    recipe = load_recipe(choice.recipe, [*recipe_keys(options, texts), EVALUATED, *choice.changes, *options.overrides])
+    if num_texts < LEAST_STEPS * (batch_size := recipe.data["text"].batch_size):
+        smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
+        choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     changes = kept(choice.changes, options.overrides)
     recipe = load_recipe(choice.recipe, [*recipe_keys(options, texts), EVALUATED, *changes, *options.overrides])
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
@@ -230,16 +311,21 @@ def kept(changes: Sequence[str], overrides: Sequence[str]) -> list[str]:
     return [change for change in changes if not (given and change.split("=")[0] in LENGTHS)]
 
 
-def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | None = None) -> Choice:
+def choose(
+    num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
+) -> Choice:
     """Return the recipe for texts of which half have at least `median_tokens` tokens."""
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
-    if median_tokens < SHORT:
+    if median_tokens < SHORT and not has_titles:
         lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"
     epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS else ()
     if recipe:
         return Choice(recipe, (), f"recipe {recipe}, as given: {lengths}")
     if is_static:
-        return Choice("static", STATIC, f"recipe static, since the model is static token vectors: {lengths}")
+        name = "static-pairs" if has_titles else "static"
+        return Choice(name, STATIC, f"recipe {name}, since the model is static token vectors: {lengths}")
+    if has_titles:
+        return Choice("pairs", epochs, f"recipe pairs, titles and crops of the texts: {lengths}")
     if median_tokens >= LONG:
         return Choice("contrastive-only", LONG_TEXTS, f"recipe contrastive-only, DeCLUTR's spans: {lengths}")
     if median_tokens < SHORT:
@@ -253,9 +339,9 @@ def median(histogram: Mapping[str, int]) -> int:
     return next(edge for edge, count in zip(edges, counts, strict=True) if 2 * count >= sum(histogram.values()))
 
 
-def title(number: int, step: Step) -> str:
+def title(number: int, step: Step, options: argparse.Namespace) -> str:
     """Return the line before a step's command."""
-    return f"{number}/{NUM_STEPS} {step.name}: {step.about}"
+    return f"{number}/{3 + starts(options) + (options.model is None)} {step.name}: {step.about}"
 
 
 def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
@@ -285,7 +371,7 @@ def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namesp
             "name another folder"
         )
     comment = "  # finished: compares its inputs" if step.checks_its_inputs else "  # finished"
-    terminal.notice(f"{title(number, step)}\n$ {step}{comment if done else ''}")
+    terminal.notice(f"{title(number, step, options)}\n$ {step}{comment if done else ''}")
     if not done or step.checks_its_inputs:
         if not done:
             save(options.output, state)
@@ -311,10 +397,11 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
     from clearspan.eval.compare import compare_folders
 
     folder: Path = options.output
-    row = next(row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
-    scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in (BEFORE, AFTER, HYBRID, *BASELINES)}
+    base, named = base_model(options), (BEFORE, AFTER, HYBRID, *BASELINES)
+    row, *passages = (row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
+    scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in named}
     word = verdict(row.low, row.high)
-    better = folder / "run" / "model" if word == "better" else options.model
+    better = folder / "run" / "model" if word == "better" else base
     if not (folder / "model").exists():
         files.remove_temporaries(folder)
         copy = folder / files.temporary_name("model")
@@ -326,8 +413,11 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
     save(folder, {**state, "verdict": word, **figures})
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     interval = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] (95 % interval)"
-    terminal.say(f"{word}: MRR on held-out texts {interval}; {each}")
-    origin = "the trained model" if word == "better" else f"{options.model}, unchanged"
+    terminal.say(f"{word}: MRR {'of held-out titles' if options.fields else 'on held-out texts'} {interval}; {each}")
+    for other in passages:
+        interval = f"{other.difference:+.2f} [{other.low:+.2f}, {other.high:+.2f}]"
+        terminal.say(f"crops of the held-out texts: {verdict(other.low, other.high)}, MRR {interval}")
+    origin = "the trained model" if word == "better" else f"{base}, unchanged"
     terminal.say(f"{folder / 'model'} is {origin}; report: {folder / 'report.html'}")
 
 

@@ -140,6 +140,7 @@ def build_objectives(
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
                 attends=encoder.attends,
+                pooling=encoder.pooling,
                 shrinks=recipe.data[config.data].short_documents == "shrink",
             )
             built.append(build_objective(config, setting, built))
@@ -292,15 +293,25 @@ def _stream(
     data = recipe.data[name]
     shrinks = data.short_documents == "shrink"
     objectives = [objective for turn in learner.turns for objective in learner.of_turn(turn)]
-    needs = [objective.min_tokens(shrinks) for objective in objectives if objective.data == name]
+    needs: dict[str, list[int]] = {}
+    for objective in objectives:
+        if objective.data == name and (shortest := objective.min_tokens(shrinks)):
+            needs.setdefault(objective.measured, []).append(shortest)
+    if len(needs) > 1:
+        raise RecipeError(
+            f"data.{name}: objectives draw spans in its columns {' and '.join(needs)}, and an example is long enough "
+            "by one of them only: leave one of these objectives out, or give it a dataset of its own"
+        )
+    measured, shortest = next(((column, max(lengths)) for column, lengths in needs.items()), ("tokens", 0))
     return ExampleStream(
         name,
         dataset,
         batch_size,
         recipe.training.seed,
         data.shuffle_shards,
-        min_tokens=max(needs),
-        skip_short=max(needs) > 0 and data.short_documents != "error",
+        min_tokens=shortest,
+        measured=measured,
+        skip_short=shortest > 0 and data.short_documents != "error",
         micro_batches=micro_batches,
         rank=rank,
         ranks=ranks,

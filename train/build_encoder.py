@@ -1,5 +1,6 @@
 """Build the encoder of a recipe: weights of a local folder, its table of token embeddings alone, or random weights."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Source, read_source
+from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids
-from clearspan.train.options import STATIC, Recipe, RecipeError
+from clearspan.train.options import DISTILL, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
 
 
@@ -50,7 +53,9 @@ def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[Pr
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+        model, new_weights = load_model(
+            folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION, variant=variant(folder)
+        )
     rows = model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
     _check_new_tokens(folder, num_ids(tokenizer) - rows, train)
@@ -128,13 +133,40 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
     return model
 
 
+def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> PreTrainedModel:
+    """Return a static model whose vectors begin as `model.init` says."""
+    options, known = dict(recipe.model.config), None
+    if recipe.model.init == DISTILL:
+        encoder = _teacher(recipe, tokenizer)
+        size, dims = split(options.get("hidden_size"), recipe.model.random_dims, encoder.dim)
+        options["hidden_size"] = size
+        known = distilled(encoder, encoder.special_tokens(tokenizer), num_ids(tokenizer), dims)
+    model, special = _fresh(options, tokenizer, recipe.training.seed), tokenizer.all_special_ids
+    if counted := list(datasets):
+        weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
+    else:
+        weights = rank_weights(num_ids(tokenizer), special)
+    start(model, weights, known)
+    return model
+
+
+def _teacher(recipe: Recipe, tokenizer: Any) -> Encoder:
+    """Return the encoder of `model.distill`."""
+    source = ModelConfig(path=recipe.model.distill)
+    try:
+        return _encoder(dataclasses.replace(recipe, model=source), tokenizer, ())
+    except (RecipeError, EncoderError) as error:
+        raise RecipeError(str(error).replace("model.path", "model.distill", 1)) from None
+
+
 def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> Encoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
     Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
 
     Args:
-        datasets: the shards of text in which tokens are counted for pooling `weighted`, unless the folder has weights.
+        datasets: the shards of text in which tokens are counted for pooling `weighted`, unless the folder has weights,
+            and for `model.init`, which without shards takes the weights of `static_start.rank_weights`.
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or the folder's tokenizer did not make the shards.
@@ -160,7 +192,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
     source = read_source(Path(path)) if path else Source()
     if stated:
         source = Source(source.weights, source.table)  # nothing but the table
-    model, new_weights = _model(recipe, source, tokenizer)
+    model, new_weights = _model(recipe, source, tokenizer, datasets)
     if model.config.vocab_size < num_ids(tokenizer):
         sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {num_ids(tokenizer):,} ids"
         raise RecipeError(f"model: {sizes}: there must be at least as many embeddings as ids")
@@ -181,9 +213,13 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
     return encoder
 
 
-def _model(recipe: Recipe, source: Source, tokenizer: Any) -> tuple[PreTrainedModel, list[str]]:
+def _model(
+    recipe: Recipe, source: Source, tokenizer: Any, datasets: Iterable[Dataset]
+) -> tuple[PreTrainedModel, list[str]]:
     """Return the model, and the names of weights that the folder of a pretrained one lacks."""
     stated, seed, train = recipe.model.config, recipe.training.seed, recipe.model.train
+    if recipe.model.init != "random":
+        return _started(recipe, tokenizer, datasets), []
     if not recipe.model.path:
         return _fresh(stated, tokenizer, seed), []
     if stated or source.table is not None:

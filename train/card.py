@@ -100,6 +100,8 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     trained = (
         f"In training {UNCHANGED}, and this is that model"
         if origin.step == 0
+        else "A static encoder made of another encoder with Clearspan, without training"
+        if not options.get("objectives")
         else "A sentence encoder trained with Clearspan"
     )
     dim = encoder.inference.truncate_dim or encoder.dim

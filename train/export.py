@@ -3,8 +3,9 @@
     clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
 transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
-safetensors; parts for training only (masked-LM head, objectives) are left out. The folder is sealed
-(`train.engine.integrity`): an export replaces only a folder that an export wrote and nobody changed.
+safetensors. A masked-LM head that the run trained has a file of its own (`train.model.mlm_head`); the objectives' parts
+are left out. The folder is sealed (`train.engine.integrity`): an export replaces only a folder that an export wrote and
+nobody changed.
 """
 
 import argparse
@@ -46,6 +47,7 @@ def save_model(
 
     from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
+    from clearspan.train.model.mlm_head import save_mlm_head
 
     settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,6 +63,7 @@ def save_model(
             truncate_dim=settings.truncate_dim,
         )
         model.save_pretrained(str(folder), create_model_card=False)
+    save_mlm_head(encoder, folder)
     text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
     (folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -197,7 +200,6 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
             something else.
         InUseError: another export writes to `out`.
     """
-    from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
@@ -208,7 +210,20 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
     tag = checkpoints.tag(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     exported = Exported(checkpoint, int(tag.removeprefix("step-")))
-    origin = _origin(run, exported.step)
+    write_folder(encoder, tokenizer, out, recipe, _origin(run, exported.step))
+    return exported
+
+
+def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
+    """Write an encoder as a sealed model folder, in place of an unchanged one; see `save_model`.
+
+    Raises:
+        CheckpointError: `out` holds something else, or cannot be written.
+        InUseError: another export writes to `out`.
+    """
+    from clearspan.common import files, terminal
+    from clearspan.train.engine.checkpoint import CheckpointError
+
     with files.locked(out):
         check_replaceable(out)
         part = out / f"{files.TEMPORARY}model"
@@ -220,7 +235,6 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return exported
 
 
 def _origin(run: Path, step: int) -> Origin:
@@ -248,14 +262,11 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     if not is_written(recipe):
         raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
     encoder = load_skeleton(skeleton)
-    encoder.drop_mlm_head()
+    weights = {name.removeprefix("encoder."): tensor for name, tensor in states.items()}
+    if not all(f"model.{name}" in weights for name in encoder.mlm_head_parameters()):
+        encoder.drop_mlm_head()
     wanted = set(encoder.state_dict())
-    weights = {}
-    for key, tensor in states.items():
-        name = key.removeprefix("encoder.")
-        for candidate in (name, name.replace(f"model.{encoder.base.base_model_prefix}.", "model.", 1)):
-            if candidate in wanted:
-                weights[candidate] = tensor
+    weights = {name: tensor for name, tensor in weights.items() if name in wanted}
     if missing := sorted(wanted - set(weights)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
     if broken := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:

@@ -26,6 +26,8 @@ POOLINGS = ("mean", "cls", "weighted")
 """Values of `model.pooling`."""
 STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
+DISTILL = "distill"
+"""The value of `model.init` for vectors from an encoder."""
 TRAINED = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
 """Values of `model.train`."""
 ALL = "all"
@@ -53,6 +55,13 @@ class ModelConfig:
             sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
+        init: how the vectors of `model_type: static` begin. random: of unit length on average; idf: the same, times
+            each token's inverse document frequency in the run's shards; distill: the vectors that the encoder of
+            `distill` gives to each token alone, beside random ones, times that frequency.
+        distill: with `init: distill`, a folder of an encoder, whose tokenizer the shards must have. It is read, not
+            trained. `hidden_size` is by default the encoder's, and `random_dims` more.
+        random_dims: with `init: distill`, how many of the `hidden_size` dimensions are random at least; the others are
+            the first principal components of the encoder's vectors.
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
             embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
             always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
@@ -62,6 +71,9 @@ class ModelConfig:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     pooling: Literal["", "mean", "cls", "weighted"] = ""
     head: Literal["", "tanh"] = ""
+    init: Literal["random", "idf", "distill"] = "random"
+    distill: str = ""
+    random_dims: Annotated[int, Ge(0)] = 0
     train: str = "all"
 
 
@@ -284,6 +296,7 @@ def check(recipe: Recipe) -> None:
             f"training.primary {not_one_of(training.primary, recipe.data)}",
         ),
     )
+    check_start(recipe.model)
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
@@ -313,6 +326,26 @@ def check(recipe: Recipe) -> None:
         except ValueError as error:
             raise RecipeError(f"objectives.{name}: {error}") from None
     _check_turns(recipe)
+
+
+def check_start(model: ModelConfig) -> None:
+    """Raise RecipeError if a static model cannot begin as `init` says."""
+    distills = model.init == DISTILL
+    refuse(
+        (
+            model.init != "random" and model.config.get("model_type") != STATIC,
+            f"model.init {model.init} has no effect without model.config.model_type={STATIC}: leave it out",
+        ),
+        (
+            model.init != "random" and bool(model.path),
+            f"model.init {model.init} has no effect with model.path, whose token vectors are the start: leave out one",
+        ),
+        (distills and not model.distill, "model.init distill: set model.distill to the folder of an encoder"),
+        *(
+            (bool(value) and not distills, f"model.{key} {value} has no effect with model.init {model.init}")
+            for key, value in (("distill", model.distill), ("random_dims", model.random_dims))
+        ),
+    )
 
 
 def _check_turns(recipe: Recipe) -> None:

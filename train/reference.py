@@ -30,7 +30,7 @@ GIVEN = "must be given"
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
 GROUPS = {
-    "Short texts": ("crops",),
+    "Texts of your own": ("crops", "pairs", "static"),
     "DeCLUTR": ("declutr", "contrastive-only", "mlm-only"),
     "CLEAR": ("clear",),
     "SimCSE": ("simcse",),

@@ -207,10 +207,12 @@ def check_tokenizers(recipe: Recipe) -> None:
     refuse((any(ids.get(token) != id_ for token, id_ in base.items()), other_tokenizer(Path(recipe.model.path))))
 
 
-def other_tokenizer(folder: Path) -> str:
-    """Return the message about a model's folder whose tokenizer did not make the shards."""
+def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
+    """Return the message about a model's folder, which a key or an option names, whose tokenizer did not make the
+    shards.
+    """
     return (
-        f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
+        f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
         f"with --tokenizer {folder}"
     )
 

@@ -6,11 +6,12 @@ findings.json -> counts of verdicts, plot (findings.svg), one table of scores, o
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings.claims import GLUE, RETRIEVAL, STS, Score
+from benchmarks.findings.claims import CLAIMS, GLUE, RETRIEVAL, STS, Score
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED
 from clearspan.common.files import write_text
 
@@ -144,6 +145,11 @@ def page(result: Mapping[str, Any]) -> str:
         for name in ("static",)
         if name in systems
     ]
+    earlier = [{key: claim[key] for key in claim if key != "verdict"} for claim in claims] != list(map(asdict, CLAIMS))
+    note = (
+        f"The figures are those of commit {result['commit']}; this benchmark's systems and findings have changed since."
+    )
+    head = "" if earlier else " and its masked-LM head"
     spread = f"{min(tokens):,} to {max(tokens):,}" if tokens else "none"
     lines = [
         "# The papers' findings, measured",
@@ -155,6 +161,7 @@ def page(result: Mapping[str, Any]) -> str:
         f"{told} A verdict holds at this scale only: an encoder of {scale['layers']} layers of {scale['hidden']}, "
         f"pretrained on {scale['pretraining_tokens']:,} tokens and trained on {scale['tokens']:,} more.",
         "",
+        *([note, ""] if earlier else []),
         "![STS average of each system](findings.svg)",
         "",
         "## Scores",
@@ -183,7 +190,7 @@ def page(result: Mapping[str, Any]) -> str:
         "## How",
         "",
         f"- Data: {sizes}. Texts of STS and SICK were left out (`--exclude`).",
-        "- Every trained system begins with the same pretrained encoder, pools by the mean and takes the last "
+        f"- Every trained system begins with the same pretrained encoder{head}, pools by the mean and takes the last "
         "checkpoint. The learning rate, its schedule and AdamW's options are the same; no number was tuned.",
         f"- Equal tokens: steps x tokens of a step, by the trainer's estimate, is {scale['tokens']:,} for every "
         f"system; the tokens that the encoder then read were counted in each step: {spread}. Special tokens, "

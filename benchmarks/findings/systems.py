@@ -2,8 +2,9 @@
 
     a dataset's name, an objective's name -> as in recipes; `recipe` adds the paths, the length and the optimizer
 
-All but the static encoder begin with the pretrained one, pool by the mean, and have one learning rate and schedule:
-objectives and data are what differs. No number was tuned on a score.
+All but the static encoder begin with the pretrained one and its masked-LM head, pool by the mean, and have one learning
+rate and schedule: objectives and data are what differs. CLEAR's systems contrast [CLS], as the paper does, or the mean.
+No number was tuned on a score.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,13 @@ from typing import Any
 from benchmarks.findings.scales import Scale
 
 Options = dict[str, Any]
+AUGMENTATIONS: dict[str, Options] = {
+    **{steps: {"augment": steps} for steps in ("del-word", "del-span", "reorder", "subs", "subs+del-span")},
+    "1-token": {"augment": "del-word", "del_word": 0.01},
+}
+"""Options of CLEAR's augmentations, and of a control whose views lack one token: at most 62 are rounded to one."""
+POOLS = {"": ("first", "[CLS]"), "-mean": ("mean", "means")}
+"""Suffix of a system of CLEAR -> what it contrasts: the value of the option `pool`, and a name."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +89,12 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
             title, "DeCLUTR", {**both, "spans": spans(scale, **sampler)}, {"documents": int(documents * factor)}
         )
 
-    def clear(title: str, steps: str) -> System:
-        options: Options = {"data": "sentences", "augment": steps, "views": "fly"}
-        if "subs" in steps:
+    def clear(name: str, suffix: str) -> System:
+        pool, contrasted = POOLS[suffix]
+        options: Options = {"data": "sentences", "views": "fly", "pool": pool, **AUGMENTATIONS[name]}
+        if "subs" in name:
             options["synonyms"] = str(synonyms)
+        title = f"CLEAR: MLM + {name}, of {contrasted}"
         return System(title, "CLEAR", {"clear": options, "mlm": masked("sentences")}, {"sentences": views})
 
     def pairs(title: str, data: str) -> System:
@@ -107,11 +117,7 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
         "mlm-sentences": System(
             "MLM only, on sentences", "CLEAR", {"mlm": masked("sentences")}, {"sentences": 2 * sentences}
         ),
-        "clear-del-word": clear("CLEAR: MLM + del-word", "del-word"),
-        "clear-del-span": clear("MLM + del-span", "del-span"),
-        "clear-reorder": clear("MLM + reorder", "reorder"),
-        "clear-subs": clear("MLM + subs", "subs"),
-        "clear-subs+del-span": clear("MLM + subs + del-span", "subs+del-span"),
+        **{f"clear-{name}{suffix}": clear(name, suffix) for suffix in POOLS for name in AUGMENTATIONS},
         "simcse": System("SimCSE, unsupervised", "SimCSE", {"simcse": simcse}, {"sentences": sentences}),
         "simcse-deleted": pairs("SimCSE with 10 % of the words deleted", "deleted"),
         "simcse-cropped": pairs("SimCSE with crops of 90 %", "cropped"),

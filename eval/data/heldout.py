@@ -43,6 +43,10 @@ _MANIFEST = "manifest.json"
 _HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
+class TooFewError(DataError):
+    """Too few texts to rank."""
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """A collection of held-out texts.
@@ -122,6 +126,22 @@ def read(path: Path) -> HeldOut:
     return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT), (path,), "give more")
 
 
+def read_passages(path: Path) -> HeldOut | None:
+    """Read the documents of a dataset of pairs as a collection of crops, as the texts of other datasets; None for
+    another dataset or file, or if too few of the documents are long enough.
+    """
+    if not path.is_dir():
+        return None
+    texts, num_read = _of_dataset(path, LIMIT, picking=False)
+    if any(len(parts) == 1 for parts in texts.values()):
+        return None
+    try:
+        documents = {number: parts[1:] for number, parts in texts.items()}
+        return _collected(path, documents, num_read, (path / _MANIFEST,), _HOLD_OUT)
+    except TooFewError:
+        return None
+
+
 def read_dataset(folder: str | Path, limit: int = LIMIT, picking: bool = False) -> HeldOut:
     """Read half of a dataset of documents, sentences or triplets as a collection.
 
@@ -145,7 +165,7 @@ def _collected(place: str | Path, texts: Texts, num_read: int, files: tuple[Path
     collection = _collection(whole)
     if len(collection.queries) < FEWEST_TEXTS:
         least = "" if of_pairs else f" of at least {2 * FEWEST_WORDS} words"
-        raise DataError(
+        raise TooFewError(
             f"{place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
             f"needed: {remedy}"
         )

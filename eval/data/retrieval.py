@@ -84,10 +84,10 @@ def read_cranfield(folder: Path) -> Collection:
     and 5, of no interest, count as not relevant.
     """
     corpus: dict[str, str] = {}
-    for number, fields in _smart_records(folder / "cran.all.1400", "TABW"):
+    for number, fields in smart_records(folder / "cran.all.1400", "TABW"):
         title, text = fields.get("T", ""), fields.get("W", "")
         corpus[str(number)] = text if text.startswith(title) else f"{title} {text}"
-    queries = {str(number): fields.get("W", "") for number, fields in _smart_records(folder / "cran.qry", "W")}
+    queries = {str(number): fields.get("W", "") for number, fields in smart_records(folder / "cran.qry", "W")}
     judged: dict[str, dict[str, int]] = {}
     path = folder / "cranqrel"
     for number, line in enumerate(read_lines(path), start=1):
@@ -217,7 +217,7 @@ def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
             raise DataError(f"{place}: there is no {kind} {head(name)}")
 
 
-def _smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
+def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (number from 1, tag -> text) of each record of a SMART file: `.I n`, then lines under `.T`, `.W` etc."""
     number, tag = 0, ""
     fields: dict[str, list[str]] = {}

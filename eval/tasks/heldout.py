@@ -1,4 +1,5 @@
 """Held-out retrieval: given one crop of a held-out text, find the other among those of all texts. Needs no labels.
+Of a dataset of pairs, given the first text, find the second; `NAME/passages` are crops of the second texts.
 
     a dataset's held-out part ──> eval.data.heldout ──> Collection ──> scored as eval.tasks.retrieval
 
@@ -36,9 +37,12 @@ def load(data: Path) -> Loaded:
         return Loaded([], {heldout.FOLDER: str(error)})
     tasks: list[Task] = []
     for name, path in found.items():
-        held = heldout.read(path)
-        settings = {"crop_seed": heldout.SEED}
-        tasks.append(RetrievalTask(name, held.collection, held.files, HEADLINE, held.counts, held.text, settings))
+        for title, held in ((name, heldout.read(path)), (f"{name}/passages", heldout.read_passages(path))):
+            if held is not None:
+                settings = {"crop_seed": heldout.SEED}
+                tasks.append(
+                    RetrievalTask(title, held.collection, held.files, HEADLINE, held.counts, held.text, settings)
+                )
     return Loaded(tasks, {})
 
 

@@ -63,7 +63,7 @@ BATCH_EXAMPLES = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
-class _Row:
+class TripletRow:
     """A row: its texts as read, its prepared texts, and its source."""
 
     originals: tuple[str, ...]
@@ -240,7 +240,7 @@ class TripletWorker(TextWorker[Triplets]):
         num = size = 0
         is_first = True
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
-            if is_first and not self.kind.columns:
+            if is_first and self.reading.by_order:
                 _check_texts(group)
             is_first = False
             ids, columns = self._kept(group, tally)
@@ -253,7 +253,7 @@ class TripletWorker(TextWorker[Triplets]):
         if waiting:
             yield _batch(waiting)
 
-    def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+    def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows that hold texts; count the others."""
         num_texts = 0
         for record in records:
@@ -276,12 +276,12 @@ class TripletWorker(TextWorker[Triplets]):
             if self._is_left(row, tally.counts):
                 yield row
 
-    def _paired(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+    def _paired(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the triplets of each file's NLI rows; count each row once."""
         for _, rows in itertools.groupby(records, key=lambda record: record.name):
             yield from self._paired_in_file(rows, tally)
 
-    def _paired_in_file(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+    def _paired_in_file(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         counts = tally.counts
         premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
         for record in records:
@@ -339,10 +339,10 @@ class TripletWorker(TextWorker[Triplets]):
             raise RecordError(f'the label "{label[:40]}" is not one of {", ".join(name for name in LABELS if name)}')
         return premise, hypothesis, LABELS[label]
 
-    def _prepared(self, texts: tuple[str, ...], source: str) -> _Row:
-        return _Row(texts, tuple(map(self.kind.prepared, texts)), source)
+    def _prepared(self, texts: tuple[str, ...], source: str) -> TripletRow:
+        return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source)
 
-    def _is_left(self, row: _Row, counts: Counts) -> bool:
+    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
         """Return False, and count the row, if one of its texts is empty or the filters drop it."""
         if not all(text.strip() for text in row.texts):
             counts.filtered["empty"] += 1
@@ -350,7 +350,7 @@ class TripletWorker(TextWorker[Triplets]):
         fewest = min(row.originals, key=lambda text: len(text.split()))
         return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
 
-    def _kept(self, rows: list[_Row], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
+    def _kept(self, rows: list[TripletRow], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
         """Return the ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
         counts, width = tally.counts, len(rows[0].texts)
         texts = [text for row in rows for text in row.texts]
@@ -387,7 +387,7 @@ def _text(cell: Any) -> str:
     return cell
 
 
-def _check_texts(rows: Sequence[_Row]) -> None:
+def _check_texts(rows: Sequence[TripletRow]) -> None:
     """Raise PipelineError if a column, chosen by its position, holds labels or scores in place of texts."""
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(

@@ -117,17 +117,26 @@ def read_pieces(
                 raise PipelineError(f"{path}: {CHANGED}")
 
 
-def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str | None:
-    """Return a line on the first input that has columns or fields: which of them are read, and which are not."""
+def columns_of(root: str, entries: Iterable[Input], reading: Reading) -> tuple[str, list[str], list[str]] | None:
+    """Return the name of the first input that has columns or fields, these, and those that are read; None if no input
+    has any.
+    """
     entry = next((entry for entry in entries if entry.format in COLUMNS), None)
     if entry is None:
         return None
     with opened(storage.join(root, entry.name), entry.compression) as stream:
-        names, read = COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
+        return entry.name, *COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
+
+
+def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str | None:
+    """Return a line on the first input that has columns or fields: which of them are read, and which are not."""
+    if (found := columns_of(root, entries, reading)) is None:
+        return None
+    name, names, read = found
     others = [name for name in names if name not in read]
     more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
     not_read = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "none"
-    return f"read from {entry.name}: {', '.join(read)}; not read: {not_read}" if read else None
+    return f"read from {name}: {', '.join(read)}; not read: {not_read}" if read else None
 
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:

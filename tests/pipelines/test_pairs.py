@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import pytest
 
+from clearspan.pipelines.text.structure import headings, sentences
 from clearspan.shards import Manifest
 from tests.pipelines.conftest import Command
 
@@ -81,3 +83,59 @@ def test_a_table_without_such_columns_names_the_option(direct: Command, tmp_path
     ended = direct("pairs", "--input", tmp_path / "a.csv")
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert "or the like; there are name, words: name them in order with --fields" in ended.err
+
+
+MARKDOWN = """Preamble.
+
+# Owls #
+
+They hunt by ear.
+```
+# no heading
+```
+At night.
+
+Rain
+====
+It rains.
+
+## Empty
+## Last
+
+The end."""
+
+
+def test_a_heading_and_its_section_are_a_pair() -> None:
+    owls = "They hunt by ear.\n```\n# no heading\n```\nAt night."
+    assert headings(MARKDOWN) == [("Owls", owls), ("Rain", "It rains."), ("Last", "The end.")]
+    assert headings("One line, underlined by nothing\nand the rest\n---") == [
+        ("One line, underlined by nothing", "and the rest\n---")
+    ]
+    assert headings("alone") == headings("") == []
+
+
+def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
+    """Every word is in one of the two, and the draw is the same in every run."""
+    text = " ".join(topics["assignment"].split())
+    pairs = sentences(text)
+    assert len(pairs) > 3 and pairs == sentences(text)
+    assert sum(len((one + " " + rest).split()) for one, rest in pairs) == len(text.split())
+    assert all(one not in rest and len(rest.split()) < 400 for one, rest in pairs)
+    assert len({rest.startswith(text.split(" ")[0]) for _, rest in pairs}) == 2
+    assert sentences("Only this one sentence is here.") == []
+
+
+def test_parts_of_texts_are_pairs_and_a_text_without_any_is_counted(direct: Command, tmp_path: Path, decoded) -> None:
+    path = written([{"text": MARKDOWN}, {"text": "alone"}, {"body": "x"}], tmp_path)
+    ended = direct("pairs", "--input", path, "--structure", "headings", "--json", "--max-bad-fraction", "1")
+    assert ended.code == 0, ended.err
+    counts = json.loads(ended.out)
+    assert (counts["read"], counts["kept"], counts["bad"], counts["filtered"]["no_pair"]) == (5, 3, 1, 1)
+    assert [title for title, _ in decoded(tmp_path / "out")] == ["Owls", "Rain", "Last"]
+    for words, complaint in {
+        ("--structure", "headings", "--fields", "a,b"): "--fields and --structure: leave one of them out",
+        ("--text-field", "text"): "--text-field has no effect without --structure",
+        ("--structure", "sentences"): "have no sentences to pair: add --structure headings",
+    }.items():
+        bad = direct("pairs", "--input", written([{"text": "a b"}], tmp_path), "--output", tmp_path / "no", *words)
+        assert bad.code in (1, 2) and complaint in bad.err

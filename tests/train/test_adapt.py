@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -130,7 +131,7 @@ def test_a_finished_step_is_refused_if_what_it_read_has_changed(
 ) -> None:
     ran: list[str] = []
     monkeypatch.setattr(adapt, "run_module", lambda module, *_: ran.append(module))
-    options, state = argparse.Namespace(output=tmp_path / "out", quiet=True), {"steps": {}}
+    options, state = argparse.Namespace(output=tmp_path / "out", model="m", quiet=True), {"steps": {}}
     for _ in range(2):
         adapt.run(2, step, state, options)
     assert ran == ["module"]
@@ -154,7 +155,7 @@ def test_a_call_that_is_refused_keeps_the_verdict(tmp_path: Path, monkeypatch: p
     step = adapt.Step("texts", "", "module", "pipelines", ("documents",))
     record = {"steps": {"texts": {"command": str(step), "read": {}}}, "verdict": "better"}
     (tmp_path / "model").mkdir()
-    options = argparse.Namespace(output=tmp_path / "out", model=tmp_path / "model", quiet=True)
+    options = argparse.Namespace(output=tmp_path / "out", model=str(tmp_path / "model"), quiet=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "adapt.json").write_text(json.dumps(record))
     with pytest.raises(CommandError):
@@ -196,12 +197,13 @@ def test_the_better_model_is_delivered(
     row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
     monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
     monkeypatch.setattr(saved, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}))
-    adapt.finish(argparse.Namespace(output=tmp_path / "out", model=tmp_path / "given"), {"steps": {}})
+    options = argparse.Namespace(output=tmp_path / "out", model=str(tmp_path / "given"), fields=None)
+    adapt.finish(options, {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
     assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
     (tmp_path / "out/model/config.json").write_text("cut")
     with pytest.raises(UsageError, match=r"out/model: is no longer a copy of .*: delete it to copy it again"):
-        adapt.finish(argparse.Namespace(output=tmp_path / "out", model=tmp_path / "given"), {"steps": {}})
+        adapt.finish(options, {"steps": {}})
 
 
 @pytest.mark.parametrize("lost", ["read", "command"])
@@ -211,7 +213,7 @@ def test_a_step_without_its_record_is_refused(tmp_path: Path, lost: str) -> None
     (tmp_path / adapt.STATE).write_text(json.dumps({"steps": {"texts": done}}))
     (tmp_path / "m").mkdir()
     with pytest.raises(UsageError, match="is not a file of this command"):
-        adapt.read_state(argparse.Namespace(output=tmp_path, model=tmp_path / "m"))
+        adapt.read_state(argparse.Namespace(output=tmp_path, model=str(tmp_path / "m")))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,9 @@ def test_the_recipe_follows_from_texts_and_model(
     assert (chosen.recipe, chosen.changes) == (recipe, changes)
     assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
     assert ("single sentences" in chosen.reason) == (median < 32)
-    assert adapt.choose(num_texts, median, is_static, "mine.yaml")[:2] == ("mine.yaml", ())
+    assert adapt.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
+    titled = adapt.choose(num_texts, median, is_static, has_titles=True)
+    assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
 
 
 def test_the_median_is_that_of_the_histogram() -> None:
@@ -250,6 +254,52 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(
     assert not (tmp_path / "adapted").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ([], ["tokenizer", "texts", "start", "train", "eval"]),
+        (["--model", "static:{model}"], ["texts", "start", "train", "eval"]),
+        (["--model", "{model}"], ["texts", "train", "eval"]),
+    ],
+)
+def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
+    static_model: Path, tmp_path: Path, more: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    titled = tmp_path / "titled.csv"
+    titled.write_text("id,title,abstract\n1,an owl,it hunts at night\n2,a fox,it hunts by day\n")
+    line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run"]
+    assert adapt.main([*line, *(word.format(model=static_model) for word in more)]) == 0
+    printed = capsys.readouterr().out
+    steps = re.findall(r"(?m)^(\d)/(\d) (\w+): ", printed)
+    assert steps == [(str(number), str(len(names)), name) for number, name in enumerate(names, 1)]
+    assert "pairs of title and abstract (found by their names" in printed and "--fields=title,abstract" in printed
+    assert adapt.main([*line, "--text-field", "abstract"]) == 0
+    assert "pipelines documents" in capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+def test_titles_find_their_texts_better_after_training_a_static_encoder_from_the_texts_alone(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cranfield's titles and abstracts. Of noise there is nothing to learn."""
+    text = (shared_data / "retrieval/cranfield/cran.all.1400").read_text()
+    pairs = re.findall(r"(?s)\n\.T\n(.*?)\n\.A\n.*?\n\.W\n(.*?)\n\.I", text)
+    rows = [[" ".join(title.split()), " ".join(body.split())[len(" ".join(title.split())) :]] for title, body in pairs]
+    words = sorted({word for _, body in rows for word in body.split()})
+    random = Random(0)
+    noise = [[" ".join(random.choices(words, k=n)) for n in (8, 80)] for _ in rows]
+    for name, table, word in (("texts", rows, "better"), ("noise", noise, "no difference")):
+        path = tmp_path / f"{name}.csv"
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([["title", "text"], *table])
+        line = ["--input", str(path), "--output", str(tmp_path / name), "--holdout-fraction", "0.3", "--quiet"]
+        assert adapt.main([*line, "training.max_steps=60"]) == 0
+        assert f"{word}: MRR of held-out titles " in capsys.readouterr().out
+        state = json.loads((tmp_path / name / "adapt.json").read_text())
+        assert state["verdict"] == word and state["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
+    assert (tmp_path / "texts/model/README.md").read_text().count("static token vectors of 1024 dimensions") == 1
+
+
 def test_bad_input_is_one_line(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +309,11 @@ def test_bad_input_is_one_line(
         return err.removeprefix("adapt: ")
 
     assert complaint("--model", "missing").startswith("--model missing: no such folder")
+    assert complaint("--model", "static:missing").startswith("--model missing: no such folder")
+    assert complaint("--fields", "title,abstract").startswith("--fields and --text-field: a text with a title, or")
+    without = [word for word in arguments if word not in ("--text-field", "abstract")]
+    assert adapt.main([*without, "--fields", "title"]) == 2
+    assert capsys.readouterr().err == "adapt: --fields must name two different fields, e.g. title,text\n"
     inside = Path(arguments[arguments.index("--model") + 1]) / "adapted"
     assert complaint("--output", str(inside)).endswith("name a folder outside of it\n")
     (tmp_path / "mine").mkdir()

@@ -32,6 +32,7 @@ from tests.train.test_learner import learner_and_batch
 
 RECIPE = "clear-subs+del-span"
 STORED = ("objectives.clear.views=stored", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")
+MEAN = ("objectives.clear.pool=mean", "model.pooling=mean")
 ONE_FORWARD = "training.gradient_accumulation_steps=1"
 
 
@@ -60,12 +61,19 @@ def by_id(sentences: list[list[int]]) -> dict[int, list[int]]:
 
 
 @pytest.mark.slow
-def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
-    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, synonyms_file: Path
+@pytest.mark.parametrize("pool", [(), MEAN])
+def test_the_loss_is_nt_xent_of_projected_vectors_of_views_made_by_hand(
+    tiny_clear: list[str],
+    sentences: list[list[int]],
+    del_tokenizer_folder: Path,
+    synonyms_file: Path,
+    pool: tuple[str, ...],
 ) -> None:
-    """Eq. 1 over the 2N views, each encoded on its own, against another implementation of the loss."""
+    """Eq. 1 over the 2N views, each encoded on its own, against another implementation of the loss: of [CLS] states, or
+    of means."""
     apart = "model.config.initializer_range=0.5"  # states of different sentences differ by far
-    learner, batch = clear_and_batch([*tiny_clear, "objectives.mlm=null", ONE_FORWARD, "training.seed=11", apart])
+    given = [*tiny_clear, "objectives.mlm=null", ONE_FORWARD, "training.seed=11", apart, *pool]
+    learner, batch = clear_and_batch(given)
     tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
     augmenter = Augmenter(Augmentation.parse("subs+del-span"), tokenizer, read_synonyms(str(synonyms_file)))
     originals = [by_id(sentences)[i] for i in batch.ids.tolist()]
@@ -76,8 +84,9 @@ def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
         made = augmenter(block, keyed.mix(clear.setting.keys(0, batch.ids.numpy(), Purpose.VIEW), number))
         views += [made[row].tolist()[:62] for row in range(len(originals))]
     assert any(view != original for view, original in zip(views, originals * 2, strict=True))
-    states = torch.stack([learner.encoder(pack_ids([[0, *view, 2]]))[0] for view in views])
-    expected = NTXentLoss(temperature=0.1)(projected(clear, states), torch.arange(16).repeat(2))
+    states = [learner.encoder(pack_ids([[0, *view, 2]])) for view in views]
+    vectors = torch.stack([tokens.mean(0) if pool else tokens[0] for tokens in states])
+    expected = NTXentLoss(temperature=0.1)(projected(clear, vectors), torch.arange(16).repeat(2))
     loss, metrics = run(learner, batch)
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert {"clear/alignment", "clear/uniformity"} <= metrics.keys()
@@ -92,6 +101,28 @@ def test_the_cls_state_is_taken_however_the_model_pools(tiny_clear: list[str]) -
         for pooling in ("cls", "mean")
     ]
     assert torch.equal(*losses)
+
+
+def test_without_the_option_the_first_token_is_contrasted(tiny_clear: list[str]) -> None:
+    """To the last bit of every gradient."""
+    trained = []
+    for options in ([], ["objectives.clear.pool=first"], MEAN):
+        learner, batch = clear_and_batch([*tiny_clear, *options])
+        loss, _ = run(learner, batch)
+        loss.backward()
+        trained.append(torch.cat([p.grad.flatten() for p in learner.parameters() if p.grad is not None]))
+    default, first, mean = trained
+    assert torch.equal(default, first) and not torch.equal(default, mean)
+
+
+def test_the_layers_after_the_pooling_train_where_the_mean_is_contrasted(tiny_clear: list[str]) -> None:
+    given = [*tiny_clear, "model.head=tanh", "objectives.mlm=null"]
+    learner, batch = clear_and_batch([*given, *MEAN])
+    run(learner, batch)[0].backward()
+    assert learner.encoder.head[0].linear.weight.grad.any()
+    assert {*learner.encoder.head.parameters()} <= {*learner.parameters_of("all")}
+    with pytest.raises(RecipeError, match=r"model\.head: no objective uses pooled vectors"):
+        clear_and_batch(given)
 
 
 def test_stored_views_are_the_shards_own(

@@ -95,6 +95,12 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
         (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
         (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
+        (["objectives.clear.pool=last"], "objectives.clear: pool 'last' is not one of first, mean", 2),
+        (
+            ["objectives.clear.pool=mean"],
+            "objectives.clear: pool: mean needs a model that pools by the mean, and this one has cls pooling: set",
+            2,
+        ),
         (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
         (["objectives.clear.head_dim=-1"], "objectives.clear: head_dim -1 must be positive, or 0", 2),
         (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
@@ -146,6 +152,17 @@ def test_what_does_not_go_together_is_one_line_that_names_it(
     lines = capsys.readouterr().err.strip().splitlines()
     assert lines[-1].startswith("train: ") and named.format(**places) in lines[-1]
     assert not any("Traceback" in line for line in lines)
+
+
+def test_a_tokenizer_without_cls_is_enough_for_the_mean(tiny_clear: list[str], other_shards: dict[str, Path]) -> None:
+    given = [
+        *tiny_clear,
+        f"data.text.path={other_shards['no-cls']}",
+        "objectives.clear.pool=mean",
+        "model.pooling=mean",
+    ]
+    learner, batches, _ = learner_and_batch(given, recipe=RECIPE)
+    assert learner(batches)[0].isfinite()
 
 
 def test_sentences_for_a_recipe_of_documents_are_refused(

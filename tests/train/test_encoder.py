@@ -144,7 +144,8 @@ def test_mlm_head_equals_the_models_own_logits(name: str) -> None:
 def test_added_embeddings_leave_the_model_as_it_was_and_reach_its_head_and_its_export(
     name: str, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    """One row more, as for [DEL]: the head stays tied to the embeddings, and transformers loads the exported folder."""
+    """One row more, as for [DEL]: the head stays tied to the embeddings, and transformers loads the exported folder,
+    with the head as the variant `mlm`."""
     encoder, model = models(CONFIGS[name])
     add_embeddings(encoder.model, 501, seed=3)
     (ids, *_) = sequences()
@@ -156,10 +157,14 @@ def test_added_embeddings_leave_the_model_as_it_was_and_reach_its_head_and_its_e
     assert [tuple(p.shape) for p in encoder.model.parameters() if 501 in p.shape].count((501,)) == 1
     assert 0 < embeddings.weight[500].std() < 0.05
     save_model(encoder, load_tokenizer(tokenizer_folder), tmp_path / "model", "")
-    loaded = AutoModel.from_pretrained(tmp_path / "model").eval()
+    loaded, info = AutoModel.from_pretrained(tmp_path / "model", output_loading_info=True)
     with_new = torch.tensor([[*ids[:20], 500]])
-    hidden = loaded(input_ids=with_new).last_hidden_state[0]
+    hidden = loaded.eval()(input_ids=with_new).last_hidden_state[0]
     torch.testing.assert_close(hidden, encoder(pack_ids(with_new.tolist())), atol=1e-5, rtol=1e-5)
+    loaded, masked = AutoModelForMaskedLM.from_pretrained(tmp_path / "model", variant="mlm", output_loading_info=True)
+    logits = encoder.mlm_logits(encoder(pack_ids(with_new.tolist())))
+    torch.testing.assert_close(loaded.eval()(input_ids=with_new).logits[0], logits, atol=1e-5, rtol=1e-5)
+    assert not info["unexpected_keys"] and not any(masked.values())
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

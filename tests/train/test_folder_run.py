@@ -13,10 +13,14 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModel, RobertaConfig
 
 from clearspan.common.encoder.library import load as load_model
+from clearspan.train.build_encoder import build_encoder
+from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.engine.integrity import read_manifest
-from clearspan.train.export import _trained, load_skeleton, main, save_skeleton
+from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.encoder import encode_texts
+from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
+from clearspan.train.model.mlm_head import INDEX
 from clearspan.train.model.tokenizer import load_tokenizer
 from tests.train.conftest import TINY_MODEL, VOCABULARY, write_dataset
 from tests.train.ranks import train_alone
@@ -120,8 +124,41 @@ def test_a_head_is_sealed_with_what_an_export_needs(
     assert same_weights(tmp_path / "out", run)
     assert {path.relative_to(run) for path in (run / "model").rglob("*.safetensors")} == {
         Path("model/model.safetensors"),
+        Path("model/mlm_head.safetensors"),
         Path("model/2_Dense/model.safetensors"),
     }
+
+
+def test_masked_lm_goes_on_with_the_head_of_an_export(run: Path, tiny: list[str]) -> None:
+    trained = Checkpoints(run).model_states("last")
+    recipe = load("demo", [*given(tiny, run / "model"), "output=unused"])
+    encoder = build_encoder(recipe, load_tokenizer(run / "model"))
+    names = encoder.mlm_head_parameters()
+    assert encoder.new_weights == [] and any(name.startswith("lm_head.dense") for name in names)
+    assert all(torch.equal(encoder.model.get_parameter(name), trained[f"encoder.model.{name}"]) for name in names)
+
+
+def test_what_embeds_texts_does_not_see_the_head_of_an_export(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The vectors have the same bits without its files, and no library reports it."""
+    bare = copied(run / "model", tmp_path / "bare")
+    for name in (HEAD_FILE, INDEX):
+        (bare / name).unlink()
+    for load_folder in (lambda folder: SentenceTransformer(str(folder), device="cpu"), load_model):
+        assert np.array_equal(*(load_folder(folder).encode(TEXTS) for folder in (run / "model", bare)))
+    _, info = AutoModel.from_pretrained(run / "model", add_pooling_layer=False, output_loading_info=True)
+    assert not any(info.values()) and "LOAD REPORT" not in capfd.readouterr().err
+
+
+def test_an_export_without_masked_lm_has_no_head(run: Path, tmp_path: Path) -> None:
+    """As of a run whose objectives do not train it."""
+    states = Checkpoints(run).model_states("last")
+    names = {name for name in states if ".lm_head." in name}
+    without = {name.replace(".roberta.", "."): states[name] for name in states.keys() - names}
+    encoder, tokenizer, recipe = _trained(run, without)
+    save_model(encoder, tokenizer, tmp_path / "model", recipe)
+    assert names and not (tmp_path / "model" / HEAD_FILE).exists() and not (tmp_path / "model" / INDEX).exists()
 
 
 @pytest.mark.parametrize("limit", [100, 6000])

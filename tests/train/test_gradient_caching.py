@@ -26,7 +26,7 @@ from tests.train.ranks import run_on_ranks, train_alone
 EXAMPLES, MICRO_BATCHES = 64, 8
 CACHING = [f"training.gradient_accumulation_steps={MICRO_BATCHES}", "training.gradient_caching=true"]
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
-CONTRASTS = ("spans", "clear", "simcse", "patches")
+CONTRASTS = ("spans", "clear", "clear, mean", "simcse", "patches")
 CLEAR = "clear-subs+del-span"
 
 
@@ -44,6 +44,7 @@ def recipes(
         "simcse": [*(o for o in tiny if not o.startswith("objectives.")), *simcse],
         "patches": [*tiny_patches, *pictures, f"data.others.batch_size={EXAMPLES}", "model.pooling=mean"],
     }
+    found["clear, mean"] = [*found["clear"], "objectives.clear.pool=mean", "model.pooling=mean"]
     return {name: [*given, f"data.text.batch_size={EXAMPLES}"] for name, given in found.items()}
 
 
@@ -129,7 +130,7 @@ class OnARank:
     def __call__(self, rank: int, ranks: int) -> dict[str, dict[str, Step]]:
         found = {}
         for name, overrides in self.recipes.items():
-            alone = [*overrides, *DROPOUT, *(["objectives.mlm=null"] if name in ("spans", "clear") else [])]
+            alone = [*overrides, *DROPOUT, *(["objectives.mlm=null"] if name.startswith(("spans", "clear")) else [])]
             found[name] = {
                 "cached": cached_step(overrides, rank, ranks),
                 "cached, dropout": cached_step(alone, rank, ranks),
@@ -182,7 +183,8 @@ def test_dropout_is_replayed(on_ranks: dict, name: str, ranks: int) -> None:
     torch.testing.assert_close(found[0]["loss"], expected[0]["loss"], atol=1e-5, rtol=1e-5)
     assert_same(found[1], expected[1])
     without = mean([one[name]["cached"] for one in on_ranks[ranks]])
-    assert abs(found[0][f"{name}/loss"] - without[0][f"{name}/loss"]) > 1e-3, "dropout is on"
+    loss = f"{name.partition(',')[0]}/loss"
+    assert abs(found[0][loss] - without[0][loss]) > 1e-3, "dropout is on"
 
 
 @pytest.mark.slow

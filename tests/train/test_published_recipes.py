@@ -81,7 +81,7 @@ VARIANTS = {
 """The other recipes of NonLing-CSE's tables, each with the one that it departs from."""
 
 
-OURS = {"crops", "crops-mlm", "demo", "combined-demo", "static"}
+OURS = {"crops", "crops-mlm", "demo", "combined-demo", "pairs", "static", "static-pairs"}
 """Recipes of no paper."""
 
 

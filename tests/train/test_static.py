@@ -168,11 +168,18 @@ def static_sentences(static: list[str], sentences_folder: Path) -> list[str]:
     return [*given, "objectives.spans=null", f"data.text.path={sentences_folder}", "data.text.batch_size=32"]
 
 
-@pytest.mark.parametrize("objective", ["spans", "simcse", "clear"])
+@pytest.mark.parametrize(
+    ("objective", "options"),
+    [
+        ("spans", []),
+        ("simcse", ["temperature=0.05"]),
+        ("clear", ["augment=del-span", "views=stored"]),
+        ("clear", ["augment=del-span", "views=stored", "pool=mean"]),
+    ],
+)
 def test_every_contrastive_objective_trains_the_vectors_of_all_tokens_and_adds_no_special_ones(
-    static: list[str], static_sentences: list[str], objective: str
+    static: list[str], static_sentences: list[str], objective: str, options: list[str]
 ) -> None:
-    options = {"spans": [], "simcse": ["temperature=0.05"], "clear": ["augment=del-span", "views=stored"]}[objective]
     given = static if objective == "spans" else [*static_sentences, *(f"objectives.{objective}.{o}" for o in options)]
     learner, batches, _ = learner_and_batch(given)
     loss, _ = learner(batches)

@@ -56,6 +56,7 @@ class ExampleStream:
         batch_size: examples of a step over all ranks; a multiple of ranks x micro-batches.
         min_tokens: the shortest example allowed. Shorter ones are an error, or skipped with `skip_short`; `num_short`
             counts them.
+        measured: the column whose lengths are compared with `min_tokens`.
         micro_batches: micro-batches of a step; a batch is one rank's part of one.
         whole: whether the examples of a step are contrasted together, as with gradient caching: a rank then has the
             same examples in the same order for any number of micro-batches.
@@ -75,6 +76,7 @@ class ExampleStream:
         seed: int,
         shuffle_shards: int,
         min_tokens: int = 0,
+        measured: str = "tokens",
         skip_short: bool = False,
         micro_batches: int = 1,
         rank: int = 0,
@@ -90,6 +92,7 @@ class ExampleStream:
             )
         self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
         self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
+        self.measured = measured
         self.micro_batches, self.rank, self.ranks = micro_batches, rank, ranks
         self.examples = batch_size // (ranks * micro_batches)
         self.share, self.whole = share, whole
@@ -124,7 +127,7 @@ class ExampleStream:
                 in_it = in_share(ids, self.share)
                 shared += int(in_it.sum())
                 if self.min_tokens:
-                    lengths = np.diff(batch.column("tokens").offsets.to_numpy())
+                    lengths = np.diff(batch.column(self.measured).offsets.to_numpy())
                     too_short = np.flatnonzero(in_it & (lengths < self.min_tokens))
                     for row in too_short[:1]:
                         self._check_short(int(ids[row]), int(lengths[row]))
@@ -133,7 +136,7 @@ class ExampleStream:
 
     def _may_be_short(self, shard: ShardInfo) -> bool:
         """Return whether a shard may hold examples that are too short, by its histogram of lengths."""
-        return self.min_tokens > min(map(int, shard.lengths.get("tokens", {})), default=0)
+        return self.min_tokens > min(map(int, shard.lengths.get(self.measured, {})), default=0)
 
     def left_out(self) -> list[str]:
         """Return a line for each reason why an epoch leaves examples out."""
@@ -221,7 +224,9 @@ class ExampleStream:
             if position >= size:
                 position -= size
                 continue
-            window = _Window([batch for shard in members for batch in self._batches(shard)], columns, self.share)
+            window = _Window(
+                [batch for shard in members for batch in self._batches(shard)], columns, self.share, self.measured
+            )
             yield self._permutation(size, epoch, Purpose.WINDOW, start)[position:], window
             position = 0
 
@@ -246,13 +251,13 @@ class ExampleStream:
 class _Window:
     """A window: decoded record batches as one indexable list of examples, without a copy of their tokens."""
 
-    def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float) -> None:
+    def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
         self.ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
         self.shared = in_share(self.ids, share)
         self.columns = {name: [_values(batch.column(name)) for batch in batches] for name in columns}
-        if "tokens" in batches[0].schema.names:
-            self.lengths = np.concatenate([Ragged.from_arrow(batch.column("tokens")).lengths for batch in batches])
+        if measured in batches[0].schema.names:
+            self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
     def value(self, name: str, row: int) -> Any:
         """Return the value of an example in a column."""

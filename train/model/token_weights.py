@@ -1,4 +1,4 @@
-"""Weights of tokens for `model.pooling: weighted`: inverse document frequencies, counted in the shards.
+"""Weights of tokens for `model.pooling: weighted` and `model.init`: inverse document frequencies in the shards.
 
     shards -> passages of 64 tokens -> number of passages that hold a token -> ln((1 + n) / (1 + n_t)) -> weight
 
@@ -7,7 +7,7 @@ let one word count more than another. The export multiplies the states by the sa
 `WordWeights`. The library has no pooling with learned attention that loads without other code.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ LOWEST = 0.05
 """The smallest weight, so that a text of nothing but special tokens still has a vector."""
 
 
-def inverse_frequencies(datasets: Iterable[Dataset], num_tokens: int, special: Iterable[int] = ()) -> Tensor:
+def inverse_frequencies(
+    datasets: Iterable[Dataset], num_tokens: int, special: Iterable[int] = (), columns: Sequence[str] = ("tokens",)
+) -> Tensor:
     """Return the weight of each token, (num_tokens,) fp32: ln((1 + n) / (1 + n_t)), at least LOWEST. Of n passages, n_t
     hold token t.
 
     Args:
         datasets: shards with the column `tokens`.
         special: the ids of special tokens, which stand around every text and get the smallest weight.
+        columns: the columns to count in, as far as a dataset has them.
 
     Raises:
         ShardError: a shard is damaged.
@@ -40,7 +43,8 @@ def inverse_frequencies(datasets: Iterable[Dataset], num_tokens: int, special: I
     for dataset in datasets:
         left = MOST_TOKENS
         for batch in dataset:
-            tokens = Ragged.from_arrow(batch.column("tokens"))
+            named = [name for name in columns if name in batch.schema.names]
+            tokens = Ragged.concatenate([Ragged.from_arrow(batch.column(name)) for name in named])
             cut = np.arange(len(tokens.values)) - np.repeat(tokens.offsets[:-1], tokens.lengths)
             starts = cut % PASSAGE_TOKENS == 0
             pairs = np.unique((np.cumsum(starts) - 1) * num_tokens + tokens.values.astype(np.int64))

@@ -45,6 +45,7 @@ class Setting:
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
         attends: whether the tokens of a sequence see each other, see `Encoder`.
+        pooling: the encoder's pooling, see `Encoder`.
         shrinks: whether spans shrink to fit short documents.
     """
 
@@ -59,6 +60,7 @@ class Setting:
     modality: Modality | None = None
     has_dropout: bool = True
     attends: bool = True
+    pooling: str = "mean"
     shrinks: bool = False
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
@@ -114,11 +116,11 @@ class Setting:
             fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
         return fraction * mean, fraction**2 * variance
 
-    def shrunk(self, moments: tuple[float, float], required: int) -> tuple[float, float]:
+    def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
         """Return mean and variance of an example's tokens in spans, given those of a document of `required` tokens or
         more: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
         """
-        histogram = self.dataset.manifest.lengths.get("tokens") if self.shrinks else None
+        histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:
             return moments
         scales = _longest(np.array([int(edge) for edge in histogram]), required) / required
@@ -192,9 +194,11 @@ class Objective(nn.Module, abc.ABC):
         name, data, weight, turn: from the recipe, see `ObjectiveConfig`.
         pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
         min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
+        measured: the column that `min_tokens` is about.
     """
 
     config: ObjectiveConfig
+    measured: str = "tokens"
     pools: bool = True
     min_examples: int = 1
 
@@ -241,8 +245,8 @@ class Objective(nn.Module, abc.ABC):
         raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the length of the shortest usable example, in tokens; 0: any. `shrinks`: the recipe lets spans shrink
-        to fit short documents.
+        """Return the length of the shortest usable example, in tokens of its column `measured`; 0: any. `shrinks`: the
+        recipe lets spans shrink to fit short documents.
         """
         return 0
 

@@ -1,7 +1,7 @@
 """CLEAR's contrastive objective (Wu et al. 2020, section 3.1): contrast two views of a sentence with those of all
 other sentences.
 
-    stored views, or the tokens augmented on the fly -> the [CLS] state of each -> projection head g -> NT-Xent
+    stored views, or the tokens augmented on the fly -> a vector of each (`pool`) -> projection head g -> NT-Xent
 
 `views: stored` takes two of the views that the pipeline wrote, in each epoch another pair if there are more than two;
 `fly` makes new views in every epoch, on the host in the stream's thread, with the pipeline's own functions; `auto` is
@@ -43,6 +43,7 @@ from clearspan.train.objectives import (
 from clearspan.train.options import not_one_of
 
 VIEWS = ("auto", "stored", "fly")
+POOLS = ("first", "mean")
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""
 
@@ -68,6 +69,9 @@ class Config(NTXentConfig):
         reorder_pairs: the number of pairs of spans that `reorder` swaps.
         reorder_span: the length of each of these spans, as a fraction of the units.
         subs: the fraction of the words that `subs` replaces with synonyms.
+        pool: the vector of a view that is contrasted. first: the state of its first token, [CLS] or <s>, as in the
+            paper (section 3.1), however the model pools. mean: the vector that the model gives, with `model.head` after
+            the pooling; the model must pool by the mean. Set it to mean to contrast the vectors that an export gives.
     """
 
     augment: str = ""
@@ -80,6 +84,7 @@ class Config(NTXentConfig):
     reorder_pairs: int = Augmentation.reorder_pairs
     reorder_span: float = Augmentation.reorder_span
     subs: float = Augmentation.subs
+    pool: str = "first"
     temperature: float = 0.1
     head: str = "relu"
     head_dim: int = 128
@@ -103,6 +108,8 @@ class Config(NTXentConfig):
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
         if self.views not in VIEWS:
             raise ValueError(f"views {not_one_of(self.views, VIEWS)}")
+        if self.pool not in POOLS:
+            raise ValueError(f"pool {not_one_of(self.pool, POOLS)}")
         substitutes = self.augmentation.substitutes
         if self.synonyms and not substitutes:
             raise ValueError(
@@ -234,21 +241,25 @@ class Clear(ContrastiveObjective):
     """
 
     config: Config
-    pools = False
     masks_equal = True
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.views = views
+        self.pools, self.views = config.pool == "mean", views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
         try:
-            if setting.attends and not setting.special.prefix:
+            if config.pool == "mean" and setting.pooling != "mean":
+                raise ValueError(
+                    f"pool: mean needs a model that pools by the mean, and this one has {setting.pooling} pooling: set "
+                    "model.pooling=mean, or pool=first"
+                )
+            if config.pool == "first" and setting.attends and not setting.special.prefix:
                 raise ValueError(
                     "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
-                    "give it a post-processor that does, and make the shards again"
+                    "give it a post-processor that does, and make the shards again, or set pool=mean"
                 )
             stored = num_views(setting.sample.schema) if setting.sample is not None else 0
             if config.views == "stored" and stored < 2:
@@ -319,7 +330,8 @@ class Clear(ContrastiveObjective):
         return Request(sequences, context=self.identities(batch.ids, *texts))
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
-        views = encoded.first("view_0"), encoded.first("view_1")
+        read = encoded.pooled if self.pools else encoded.first
+        views = read("view_0"), read("view_1")
         first, second = self.projected(*views)
         same = None if context is None else share_a_key(context)
         return self.memory.nt_xent(first, second, self.config.temperature, same), sphere_metrics(encoded, *views)

@@ -5,6 +5,8 @@ A document's A anchors are separate rows, so its other anchors and their positiv
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,15 +39,21 @@ class Config(NTXentConfig):
     memory of at most 512.
 
     Args:
+        column: the column of the shards that spans are drawn in: tokens; or positive, the text of a pair of title and
+            text.
         sampler: how spans are drawn, see `objectives.NAME.sampler`.
     """
 
+    column: Literal["tokens", "positive"] = "tokens"
     head_bias: bool = False
     sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
         super().check()
         self.sampler.check()
+
+    def needs(self) -> dict[str, str]:
+        return {self.column: f"column: {self.column}"}
 
 
 def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
@@ -57,10 +65,10 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
         )
 
 
-def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
+def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tokens") -> tuple[Spans, Tensor, Tensor]:
     """Return a batch's spans, each document's first token (B,) and each document's randomness key (B,)."""
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
-    tokens = batch.lists("tokens")
+    tokens = batch.lists(column)
     return sample(tokens.lengths, keys, sampler, setting.capacity), tokens.offsets[:-1], keys
 
 
@@ -79,10 +87,15 @@ class SpanContrast(ContrastiveObjective):
         self.memory = Memory(config.memory, self.head_dim)
         # A single anchor has no negative: its loss would be exactly 0.
         self.min_examples = -(-2 // config.sampler.num_anchors)
+        self.measured = config.column
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.config.column,)
 
     def workload(self) -> Workload:
         sampler = self.config.sampler
-        mean, variance = self.setting.shrunk(sampler.length_moments(), sampler.required_tokens)
+        mean, variance = self.setting.shrunk(sampler.length_moments(), sampler.required_tokens, self.config.column)
         sequences = sampler.num_anchors * (1 + sampler.num_positives)
         return Workload(sequences, mean, variance, sampler.min_span, sampler.max_span)
 
@@ -91,7 +104,7 @@ class SpanContrast(ContrastiveObjective):
             return super().block_moments(block)
         sampler = self.config.sampler
         moments = sampler.positive_moments() if block == "positives" else sampler.anchor_moments()
-        return self.setting.shrunk(moments, sampler.required_tokens)
+        return self.setting.shrunk(moments, sampler.required_tokens, self.config.column)
 
     def min_tokens(self, shrinks: bool) -> int:
         return self.config.sampler.min_tokens(shrinks)
@@ -100,11 +113,11 @@ class SpanContrast(ContrastiveObjective):
         return math.log(2 * examples * self.config.sampler.num_anchors - 1 + self.config.memory)
 
     def request(self, batch: Batch) -> Request:
-        spans, begin, keys = draw(batch, self.config.sampler, self.setting)
+        spans, begin, keys = draw(batch, self.config.sampler, self.setting, self.config.column)
         split = self.config.sampler.num_anchors
         per_document = split * (1 + self.config.sampler.num_positives)
         numbered = draws.mix(keys[:, None], Purpose.SEQUENCE, torch.arange(per_document, device=keys.device))
-        tokens = batch.lists("tokens").values
+        tokens = batch.lists(self.config.column).values
         anchors = TokenSlices(tokens, (begin[:, None] + spans.anchor_start).flatten(), spans.anchor_length.flatten())
         positive_start = (begin[:, None, None] + spans.positive_start).flatten()
         positives = TokenSlices(tokens, positive_start, spans.positive_length.flatten())
@@ -118,7 +131,7 @@ class SpanContrast(ContrastiveObjective):
 
     def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
         """Return keys of each anchor's document, its id and text, and of its spans, (B A, 2 + 1 + P) int64."""
-        tokens = batch.lists("tokens")
+        tokens = batch.lists(self.config.column)
         documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))
         if documents is None:
             return None

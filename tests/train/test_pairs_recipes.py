@@ -1,0 +1,90 @@
+"""Titles and their texts, and spans of the texts, from one dataset of pairs: recipes `pairs` and `static-pairs`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearspan.train.options import ALL, RecipeError
+from tests.train.conftest import write_dataset
+from tests.train.ranks import train_alone, train_on_ranks
+from tests.train.runs import metrics
+from tests.train.test_learner import learner_and_batch
+from tests.train.test_simcse import write_triplets
+
+RECIPE = "static-pairs"
+
+
+@pytest.fixture(scope="module")
+def pairs(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides for pairs of a chapter's first tokens and the 200 that follow."""
+    rows = [part for document in documents for part in (document[:9], document[9:209])]
+    folder = write_triplets(tmp_path_factory.mktemp("data") / "pairs", rows, tokenizer_folder, 2)
+    sizes = ["data.text.batch_size=16", "model.config.hidden_size=24", "training.max_steps=6"]
+    return [f"data.text.path={folder}", *sizes, "training.logging_steps=1", "training.bf16=false"]
+
+
+def test_spans_are_drawn_in_the_texts_and_pairs_are_whole(pairs: list[str]) -> None:
+    learner, batches, _ = learner_and_batch(pairs, recipe=RECIPE)
+    batch = batches["text"]
+    packed = learner._prepare(batches, ALL)
+    blocks = {
+        name: packed.packed.ids.split(packed.packed.cu_seqlens.diff().tolist())[part]
+        for name, part in packed.blocks.items()
+    }
+    for row in range(16):
+        title, text = (batch.of("pairs").lists(name) for name in ("tokens", "positive"))
+        whole = [each.values[each.offsets[row] : each.offsets[row + 1]].tolist() for each in (title, text)]
+        assert [blocks[f"pairs/{name}"][row].tolist() for name in ("tokens", "positive")] == whole
+        joined = " ".join(map(str, whole[1]))
+        spans = [*blocks["spans/anchors"][2 * row : 2 * row + 2], *blocks["spans/positives"][2 * row : 2 * row + 2]]
+        assert all(" ".join(map(str, span.tolist())) in joined for span in spans)
+
+
+def test_spans_of_the_texts_are_those_of_the_same_documents(
+    pairs: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """The moments, and so the budget, are those of the column."""
+    alone = ["objectives.pairs=null"]
+    folder = write_dataset(tmp_path / "documents", [document[9:209] for document in documents], tokenizer_folder)
+    found = learner_and_batch([*pairs, *alone], recipe=RECIPE)[0].of_turn(ALL)[0]
+    plain = ["objectives.spans.column=tokens", f"data.text.path={folder}", "model.init=random"]
+    expected = learner_and_batch([*pairs, *alone, *plain], recipe=RECIPE)[0].of_turn(ALL)[0]
+    assert found.columns == ("positive",) and expected.columns == ("tokens",)
+    assert found.workload().mean_tokens == pytest.approx(expected.workload().mean_tokens, rel=0.02)
+
+
+def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]) -> None:
+    begun, random = (
+        learner_and_batch([*pairs, *more], recipe=RECIPE)[0].encoder.base.embeddings.weight.detach()
+        for more in ([], ["model.init=random"])
+    )
+    ratio = (begun / random).mean(dim=1)
+    torch.testing.assert_close(begun, random * ratio[:, None])
+    assert ratio.min() == pytest.approx(0.05) and ratio.unique().numel() > 20
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one(pairs: list[str], tmp_path: Path) -> None:
+    alone = train_alone(*pairs, f"output={tmp_path / 'one'}", recipe=RECIPE)
+    done = train_on_ranks(2, *pairs, f"output={tmp_path / 'two'}", recipe=RECIPE, port=28617)
+    assert alone.returncode == 0 and done.returncode == 0, alone.stderr + done.stderr
+    first, second = ([line["loss"] for line in metrics(tmp_path / name, ["loss"])] for name in ("one", "two"))
+    assert second == pytest.approx(first, rel=1e-4) and len(first) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["objectives.more={type: spans, data: text}"], "objectives draw spans in its columns positive and tokens"),
+        (["objectives.spans.column=text"], r"objectives\.spans\.column"),
+    ],
+)
+def test_impossible_columns_are_refused(pairs: list[str], more: list[str], reason: str) -> None:
+    with pytest.raises(RecipeError, match=reason):
+        learner_and_batch([*pairs, *more], recipe=RECIPE)
+
+
+def test_documents_have_no_pairs(dataset_folder: Path) -> None:
+    with pytest.raises(RecipeError, match="needs the column 'positive'"):
+        learner_and_batch([f"data.text.path={dataset_folder}", "data.text.batch_size=16"], recipe=RECIPE)

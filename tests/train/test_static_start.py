@@ -1,0 +1,140 @@
+"""How a static encoder begins: by frequencies in the shards, or with what another encoder knows of each token."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
+from clearspan.shards import Dataset
+from clearspan.train import distill
+from clearspan.train.build_encoder import build_encoder
+from clearspan.train.config.recipe import load
+from clearspan.train.export import save_model
+from clearspan.train.model.token_weights import inverse_frequencies
+from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
+from clearspan.train.options import RecipeError
+from tests.train.conftest import TINY_MODEL
+
+STATIC = ["model.config.model_type=static", "model.config.hidden_size=24"]
+
+
+@pytest.fixture(scope="module")
+def teacher(dataset_folder: Path, tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported transformer of 32 dimensions, by the shards' tokenizer."""
+    recipe = load("mlm-only", [*TINY_MODEL, "model.path=''", f"data.text.path={dataset_folder}", "output=o"])
+    tokenizer, folder = load_tokenizer(tokenizer_folder), tmp_path_factory.mktemp("models") / "teacher"
+    encoder = build_encoder(recipe, tokenizer)
+    encoder.drop_mlm_head()
+    save_model(encoder, tokenizer, folder, "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(dataset_folder: Path, tokenizer_folder: Path) -> Callable[..., Tensor]:
+    """Return the initial vectors of a static model for some overrides."""
+
+    def make(*overrides: str) -> Tensor:
+        recipe = load("demo", ["model.config=null", *overrides, f"data.text.path={dataset_folder}", "output=o"])
+        encoder = build_encoder(recipe, load_tokenizer(tokenizer_folder), [Dataset(dataset_folder)])
+        weight: Tensor = encoder.base.embeddings.weight.detach()
+        return weight
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def weights(dataset_folder: Path, tokenizer_folder: Path) -> Tensor:
+    special = load_tokenizer(tokenizer_folder).all_special_ids
+    return inverse_frequencies([Dataset(dataset_folder)], 1500, special)[:, None]
+
+
+def test_idf_scales_the_random_vectors_by_the_frequencies_in_the_shards(
+    table: Callable[..., Tensor], weights: Tensor
+) -> None:
+    torch.testing.assert_close(table(*STATIC, "model.init=idf"), table(*STATIC) * weights)
+
+
+def test_distilled_vectors_are_those_of_each_token_alone(
+    table: Callable[..., Tensor], weights: Tensor, teacher: Path, tokenizer_folder: Path
+) -> None:
+    """All 32 components: a rotation keeps the products of the centered vectors of unit length. RoBERTa has no position
+    for the padding token, which changes the mean a little.
+    """
+    found = table(STATIC[0], "model.init=distill", f"model.distill={teacher}") / weights
+    special, pad = special_tokens(load_tokenizer(tokenizer_folder)), 1
+    model = SentenceTransformer(str(teacher), device="cpu")
+    with torch.no_grad():
+        ids = torch.tensor([[*special.prefix, token, *special.suffix] for token in range(1500)])
+        states = model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["sentence_embedding"]
+    expected = torch.nn.functional.normalize(states - states.mean(dim=0), dim=1)
+    assert found.shape == (1500, 32)
+    found, expected = (torch.cat([rows[:pad], rows[pad + 1 :]]) for rows in (found, expected))
+    torch.testing.assert_close(found @ found.T, expected @ expected.T, atol=5e-3, rtol=0)
+
+
+def test_random_dimensions_stand_beside_the_first_principal_components(
+    table: Callable[..., Tensor], weights: Tensor, teacher: Path
+) -> None:
+    given = ["model.init=distill", f"model.distill={teacher}"]
+    alone = table(*given, STATIC[0]) / weights
+    both = table(*given, STATIC[0], "model.random_dims=16") / weights
+    assert both.shape == (1500, 48)
+    torch.testing.assert_close(both[:, :32], alone)
+    torch.testing.assert_close(both[:, 32:].norm(dim=1), torch.ones(1500))
+    few = table(*given, *STATIC, "model.random_dims=16") / weights
+    assert few.shape == (1500, 24)
+    torch.testing.assert_close(few[:, :8], torch.nn.functional.normalize(alone[:, :8], dim=1), atol=1e-4, rtol=1e-3)
+
+
+def test_distill_writes_a_model_that_sentence_transformers_loads(
+    teacher: Path, dataset_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, data in (("ranks", []), ("counts", ["--shards", str(dataset_folder)])):
+        line = ["--model", str(teacher), "--output", str(tmp_path / name), "--random-dims", "8", *data]
+        assert distill.main(line) == 0
+    said = capsys.readouterr().out
+    assert "ranks: a static encoder of 1,500 tokens x 40 dimensions, weighted by Zipf's law" in said
+    assert f"weighted by their frequency in {dataset_folder}" in said
+    vectors = [
+        SentenceTransformer(str(tmp_path / name)).encode("An owl hunts at night.") for name in ("ranks", "counts")
+    ]
+    assert vectors[0].shape == (40,) and not np.allclose(*vectors)
+    assert "made of another encoder with Clearspan" in (tmp_path / "ranks" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["model.init=distill", *STATIC], "model.init distill: set model.distill to the folder of an encoder"),
+        (["model.init=idf", *TINY_MODEL], "model.init idf has no effect without model.config.model_type=static"),
+        (["model.init=idf", *STATIC, "model.path=m"], "model.init idf has no effect with model.path"),
+        ([*STATIC, "model.distill=m"], "model.distill m has no effect with model.init random"),
+        ([*STATIC, "model.init=idf", "model.random_dims=8"], "model.random_dims 8 has no effect with model.init idf"),
+        ([*STATIC, "model.init=distill", "model.distill=/nowhere"], "model.distill /nowhere: no config.json here"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(table: Callable[..., Tensor], overrides: list[str], reason: str) -> None:
+    with pytest.raises(RecipeError, match=reason):
+        table(*overrides)
+
+
+def test_an_encoder_with_another_tokenizer_is_refused(
+    teacher: Path,
+    sentences_folder: Path,
+    table: Callable[..., Tensor],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    learn_tokenizer(["other words in another order"] * 9, 300, tmp_path / "other")
+    recipe = load("demo", [*STATIC, "model.init=distill", f"model.distill={teacher}", "data.text.path=d", "output=o"])
+    with pytest.raises(RecipeError, match=r"model\.distill .* its tokenizer is not the one the shards were made with"):
+        build_encoder(recipe, load_tokenizer(tmp_path / "other"))
+    line = ["--model", str(teacher), "--output", str(tmp_path / "out"), "--shards", str(sentences_folder)]
+    assert distill.main(line) == 1
+    assert "its tokenizer is not the one the shards were made with" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,85 @@
+"""Initial vectors of a static encoder: `model.init`.
+
+    random    unit length on average
+    idf       random, times the inverse document frequency of each token in the run's shards
+    distill   each token alone through an encoder -> pooled -> centered -> PCA -> unit length;
+              random vectors of unit length in the other dimensions; all times the inverse document frequency
+
+In a mean, a longer vector counts more, so that the frequencies alone make a model that finds texts by their rare words.
+The distilled vectors bring meanings, the random ones keep words apart that an encoder embeds alike. Source of the
+distillation: Model2Vec (https://github.com/MinishLab/model2vec), which prunes the vocabulary, so that its ids would not
+be those of the shards, and weights tokens by their rank in place of their counts.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearspan.common.model_folder import EncoderError
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import SpecialTokens, pack_ids
+from clearspan.train.model.token_weights import PASSAGE_TOKENS
+
+TOGETHER = 512
+"""Number of tokens of a forward."""
+
+
+@torch.inference_mode()
+def distilled(encoder: Encoder, special: SpecialTokens, num_tokens: int, dims: int) -> Tensor:
+    """Return a vector of unit length for each token: its embedding as a text by itself, centered over all tokens and
+    projected on the first principal components, (num_tokens, dims) fp32.
+
+    Args:
+        special: the tokens that the encoder puts around a text.
+        dims: at most `encoder.dim`.
+    """
+    encoder.eval()
+    ids = range(num_tokens)
+    vectors = torch.cat(
+        [
+            encoder.pool(encoder(packed), packed)
+            for start in ids[::TOGETHER]
+            for packed in [pack_ids([[*special.prefix, i, *special.suffix] for i in ids[start : start + TOGETHER]])]
+        ]
+    )
+    centered = vectors - vectors.mean(dim=0)
+    _, axes = torch.linalg.eigh(centered.T @ centered)  # by ascending variance
+    return F.normalize(centered @ axes.flip(1)[:, :dims], dim=1)
+
+
+def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
+    """Set the first dimensions of a static model's vectors to those of `known`, and scale all by the tokens' weights.
+
+    Args:
+        model: `train.model.static.StaticModel` with random vectors.
+        weights: (V,), or fewer than the model has tokens: the others keep their length.
+        known: (at most V, at most h) fp32, of unit length.
+    """
+    table = model.get_input_embeddings().weight.data  # type: ignore[operator]
+    if known is not None:
+        rows, dims = known.shape
+        table[:, dims:] = F.normalize(table[:, dims:], dim=1)
+        table[:rows, :dims] = known
+    table[: len(weights)] *= weights[:, None]
+
+
+def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
+    """Return (dimensions of all, distilled dimensions): as many distilled ones as the encoder has and the size leaves.
+
+    Raises:
+        EncoderError: no dimension is left for the encoder's vectors.
+    """
+    size = hidden_size or encoder_dim + random_dims
+    if size <= random_dims:
+        raise EncoderError(f"random_dims {random_dims} leaves none of {size} dimensions for the encoder's vectors")
+    return size, min(encoder_dim, size - random_dims)
+
+
+def rank_weights(num_tokens: int, special: list[int]) -> Tensor:
+    """Return inverse document frequencies, (num_tokens,) fp32, of tokens whose counts follow Zipf's law by their ids:
+    tokenizers number frequent tokens first. The smallest weight is for special tokens.
+    """
+    chances = 1 / torch.arange(2, num_tokens + 2, dtype=torch.float64)
+    weights = -torch.log1p(-((1 - chances / chances.sum()) ** PASSAGE_TOKENS)).float()
+    weights[special] = weights.min()
+    return weights
