@@ -27,6 +27,7 @@ from benchmarks.report import publish
 
 NUM_PROCESSES = 2
 COLUMNS = ("first MB", "worker MB")
+NONE: Mapping[str, str] = MappingProxyType({})
 _imported = 0.0
 
 
@@ -48,7 +49,7 @@ class Process:
         first_bytes: the peak resident size of its first process. other_bytes: of any other of its processes.
     """
 
-    def __init__(self, *command: str, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, *command: str, variables: Mapping[str, str] = NONE) -> None:
         start = time.perf_counter()
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         environment |= variables
@@ -84,28 +85,36 @@ class Process:
         return {"first_process_mb": round(self.first_bytes / 1e6), "other_process_mb": round(self.other_bytes / 1e6)}
 
 
-def pipeline(kind: str, inputs: list[Path], output: Path, *options: str) -> tuple[Process, dict[str, Any]]:
-    """Run this project's command into a new folder; return (process, the summary that it prints)."""
+def pipeline(
+    kind: str,
+    inputs: list[Path],
+    output: Path,
+    *options: str,
+    workers: int | None = NUM_PROCESSES,
+    variables: Mapping[str, str] = NONE,
+) -> tuple[Process, dict[str, Any]]:
+    """Run this project's command into a new folder; return (process, the summary that it prints).
+
+    Args:
+        workers: its processes; None: the command's own choice.
+        variables: as for `Process`.
+    """
     shutil.rmtree(output, ignore_errors=True)
-    words = [
-        "--input",
-        *map(str, inputs),
-        "--output",
-        str(output),
-        "--workers",
-        str(NUM_PROCESSES),
-        "--json",
-        "--quiet",
-    ]
-    process = Process(sys.executable, "-m", "pipelines", kind, *words, *options)
+    words = ["--input", *map(str, inputs), "--output", str(output), "--json", "--quiet"]
+    if workers is not None:
+        words += ["--workers", str(workers)]
+    process = Process(sys.executable, "-m", "pipelines", kind, *words, *options, variables=variables)
     return process, json.loads(process.output)
 
 
-def contender(module: str, name: str, output: Path, *words: str | Path) -> tuple[Process, float, float]:
+def contender(
+    module: str, name: str, output: Path, *words: str | Path, variables: Mapping[str, str] = NONE
+) -> tuple[Process, float, float]:
     """Run a contender into a new folder; return (process, its seconds, its processor seconds after its imports)."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    process = Process(sys.executable, "-m", f"benchmarks.{module}", "--contender", name, str(output), *map(str, words))
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--contender", name, str(output), *map(str, words)]
+    process = Process(*command, variables=variables)
     seconds, cpu_seconds = map(float, process.output.split()[-2:])
     return process, seconds, cpu_seconds
 

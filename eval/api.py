@@ -18,6 +18,7 @@ from clearspan.common.commands import (
     words,
 )
 from clearspan.common.compute import AUTO, resolve
+from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders
@@ -87,7 +88,7 @@ def load_model(
         UsageError: there is no such precision.
     """
     try:
-        compute = resolve(device or AUTO, precision)
+        compute = resolve(device_of(Path(model), device or AUTO), precision)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if compute.line:

@@ -16,6 +16,7 @@ import numpy as np
 
 from clearspan.common import terminal
 from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.encoder.folder import device_of
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import one_line
@@ -149,7 +150,7 @@ def run(options: Search) -> Results:
     made = dataset.manifest.fingerprint.get("options", {})
     if dataset.kind.name != "vectors" or "model" not in made:
         raise PipelineError(f"{options.folder}: holds {dataset.kind.name}, not vectors that `embed` made: name others")
-    compute = resolve(options.device, made["precision"], "embed --precision")
+    compute = resolve(device_of(Path(options.model), options.device), made["precision"], "embed --precision")
     if compute.line:
         print(compute.line, file=sys.stderr)
     model = load_model(options.model, made["model"], made["pooling"], *compute[:2], options.prompt_name)
@@ -163,7 +164,7 @@ def run(options: Search) -> Results:
         of_queries = queries, options.queries, options.hybrid, options.top, options.quiet
         hits = hybrid.search(dataset, model.similarity, *of_queries)
     elif options.index:
-        hits = faiss_index.search(dataset, model.modules.similarity_fn_name, queries, options.top, options.quiet)
+        hits = faiss_index.search(dataset, model.similarity_name, queries, options.top, options.quiet)
     else:
         hits = nearest.search(dataset, model.similarity, queries, options.top, options.quiet)
     return Results(options.folder, options.queries, hits, compute)

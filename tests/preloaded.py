@@ -5,7 +5,6 @@ import gc
 
 gc.disable()  # until all is imported
 import apache_beam.runners.worker.sdk_worker_main
-import awkward  # which gigatoken imports at its first call
 import deepspeed.runtime.zero.muon.muon_optimizer  # by which ZeRO imports half of torch.compile
 import sentence_transformers
 import torch.utils.tensorboard

@@ -42,12 +42,14 @@ def model_sha256(folder: Path) -> str:
     return digest(files=model_files(folder, [module.folder for module in read_modules(folder)]))
 
 
-def folder_fingerprint(folder: Path, modules: Sequence[Path], settings: Mapping[str, str]) -> str:
+def folder_fingerprint(
+    folder: Path, modules: Sequence[Path], settings: Mapping[str, str], libraries: Sequence[str] = LIBRARIES
+) -> str:
     """Return the SHA-256, in hexadecimal, of a model folder's files, of settings, and of the libraries' versions.
 
     The batch size is not included, although it affects the last digit of an embedding.
     """
-    versions = {name: version(name) for name in LIBRARIES}
+    versions = {name: version(name) for name in libraries}
     return digest(files=model_files(folder, modules), settings=dict(settings), versions=versions)
 
 

@@ -8,10 +8,9 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +19,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
 from clearspan.common.encoder.batching import batches_by_length
-from clearspan.common.encoder.fingerprint import folder_fingerprint
+from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
-from clearspan.common.encoder.sentence_encoder import Encoder
+from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
 from clearspan.common.encoder.settings import check_modules, check_transformer
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
@@ -33,61 +32,34 @@ LONGEST = 1 << 30
 """Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
 
 
-class Embedded(NamedTuple):
-    """Embeddings of n texts, (n, dim) float32, and which texts are longer than the model's limit, (n,) bool."""
-
-    vectors: NDArray[np.float32]
-    truncated: NDArray[np.bool_]
-
-
-class Model(Encoder):
-    """A sentence-transformers model. Attributes: the library's `modules`, the `folder`, and its `name`."""
-
-    folder: Path
+class Model(FolderEncoder):
+    """A sentence-transformers model. Attributes: the library's `modules`, and those of `FolderEncoder`."""
 
     def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
-        self.modules, self.folder, self.name = modules, folder, folder.resolve().name
-        self.dim = int(modules.truncate_dim or modules.get_embedding_dimension())
-        self._settings = dict(settings)
+        dim = int(modules.truncate_dim or modules.get_embedding_dimension())
+        super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
+        self.modules = modules
 
-    @functools.cached_property
-    def fingerprint(self) -> str | None:
-        """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
-        return folder_fingerprint(self.folder, [module.folder for module in read_modules(self.folder)], self._settings)
-
-    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts; they are truncated at the model's length limit.
-
-        Raises:
-            EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
-        """
-        return self.embed(texts, batch_tokens, progress).vectors
-
-    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:
-        """Return the embeddings of the texts as `encode` does, and which texts were truncated."""
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        try:
-            lengths, limit = self._lengths(texts)
-            read = [min(length, limit) for length in lengths]
-            with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(read), desc="encode") as bar:
-                for rows in batches_by_length(read, batch_tokens):
-                    batch = [texts[row] for row in rows]
-                    out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
-                    bar.update(len(batch), sum(read[row] for row in rows))
-        except EncoderError:
-            raise
-        except Exception as error:  # tokenizers and modules raise exceptions of any type
-            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
+        lengths, limit = self._lengths(texts)
+        read = [min(length, limit) for length in lengths]
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(read), desc="encode") as bar:
+            for rows in batches_by_length(read, batch_tokens):
+                batch = [texts[row] for row in rows]
+                out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
+                bar.update(len(batch), sum(read[row] for row in rows))
         return Embedded(out, np.array(lengths) > limit)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the model's similarity of each embedding (n, dim) with each other one (m, dim): (n, m), high if near.
-
-        It is the cosine, unless the folder names another; distances are negated.
-        """
+        """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
         return np.asarray(scores.cpu().numpy(), np.float32)
+
+    def limit_threads(self) -> None:
+        """Make torch compute in one thread, in the whole process."""
+        torch.set_num_threads(1)
 
     def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
         """Return the number of tokens of each text, with the prompt, and the model's limit.

@@ -1,13 +1,17 @@
-"""The interface of every model that the evaluator scores, whatever it was loaded from."""
+"""The interface of every model that the evaluator scores, whatever it was loaded from, and that of model folders."""
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.encoder.fingerprint import folder_fingerprint
+from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.terminal import MOST_SAID, one_line
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
@@ -49,6 +53,73 @@ class Encoder(ABC):
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
         """Return the embeddings of texts as `encode` does."""
+
+
+class Embedded(NamedTuple):
+    """Embeddings of n texts, (n, dim) float32, and which texts are longer than the model's limit, (n,) bool."""
+
+    vectors: NDArray[np.float32]
+    truncated: NDArray[np.bool_]
+
+
+class FolderEncoder(Encoder):
+    """An encoder of a model folder, as `common.encoder.folder.load` returns it.
+
+    Args:
+        settings: what affects the embeddings beside the folder's files.
+        libraries: the packages that compute the embeddings.
+
+    Attributes:
+        folder: the model's folder. name: the folder's name.
+        similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+    """
+
+    folder: Path
+
+    def __init__(
+        self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
+    ) -> None:
+        self.folder, self.name, self.dim = folder, folder.resolve().name, dim
+        self.similarity_name = similarity_name
+        self._settings, self._libraries = dict(settings), libraries
+
+    @functools.cached_property
+    def fingerprint(self) -> str | None:
+        """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
+        modules = [module.folder for module in read_modules(self.folder)]
+        return folder_fingerprint(self.folder, modules, self._settings, self._libraries)
+
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
+        """Return the embeddings of texts; they are truncated at the model's length limit.
+
+        Raises:
+            EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
+        """
+        return self.embed(texts, batch_tokens, progress).vectors
+
+    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:
+        """Return the embeddings of the texts as `encode` does, and which texts were truncated."""
+        try:
+            return self._embed(texts, batch_tokens, progress)
+        except EncoderError:
+            raise
+        except Exception as error:  # tokenizers and modules raise exceptions of any type
+            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
+
+    @abstractmethod
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
+        """Return what `embed` does; an exception of any type becomes an EncoderError there."""
+
+    @abstractmethod
+    def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the model's similarity of each embedding (n, dim) with each other one (m, dim): (n, m), high if near.
+
+        It is the cosine, unless the folder names another; distances are negated.
+        """
+
+    @abstractmethod
+    def limit_threads(self) -> None:
+        """Compute in one thread from now on."""
 
 
 def listed(texts: Iterable[str]) -> list[str]:

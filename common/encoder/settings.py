@@ -9,7 +9,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from clearspan.common.model_folder import EncoderError, Module, check_tokenizer_files, read_json
-from clearspan.common.pretrained import check_config
 from clearspan.common.terminal import MOST_SAID, one_line
 
 LIMITS = [
@@ -25,7 +24,7 @@ def check_modules(folder: Path, modules: list[Module]) -> None:
     Raises:
         EncoderError: the message names the file and the setting.
     """
-    _check_prompts(folder / "config_sentence_transformers.json")
+    _check_config(folder / "config_sentence_transformers.json")
     for module in modules:
         if module.kind == "Transformer":
             check_transformer(module.folder)
@@ -47,6 +46,8 @@ def check_transformer(folder: Path) -> None:
     Raises:
         EncoderError: the folder holds no model, or a setting is invalid; the message names the file.
     """
+    from clearspan.common.pretrained import check_config  # imports transformers, which takes seconds
+
     if not (folder / "config.json").is_file():
         raise EncoderError(f"{folder}: no config.json here, so this is no model folder; give the folder that holds it")
     embeddings = check_config(folder).get("vocab_size")
@@ -81,11 +82,14 @@ def _check_ids(path: Path, embeddings: int) -> None:
         )
 
 
-def _check_prompts(path: Path) -> None:
+def _check_config(path: Path) -> None:
     config = read_json(path) if path.is_file() else {}
     model_type, prompts, name = config.get("model_type"), config.get("prompts") or {}, config.get("default_prompt_name")
     if model_type not in (None, "SentenceTransformer"):
         raise EncoderError(f"{path}: holds a {model_type!r}, which computes no sentence embeddings")
+    cut = config.get("truncate_dim")
+    if cut is not None and (type(cut) is not int or cut < 1):
+        raise EncoderError(f"{path}: truncate_dim must be a positive number of dimensions, not {cut!r}")
     if name is not None and (not isinstance(prompts, dict) or not isinstance(name, str) or name not in prompts):
         raise EncoderError(f"{path}: default_prompt_name {name!r} is not among its prompts")
     if name is None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from clearspan.common.encoder import folder
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.lexical import encoder_of, is_baseline
@@ -23,9 +24,7 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
         raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with --model {spec}")
     if path.is_dir():
-        from clearspan.common.encoder import library  # imports torch, which takes seconds
-
-        return library.load(path, pooling, device, precision)
+        return folder.load(path, pooling, device, precision)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
         raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")

@@ -96,7 +96,7 @@ class TextKind(TextInputs):
         cls.add_near_argument(parser)
         drop = f"drop {name} that contain a text of FILE"
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
-        proved = "auto: gigatoken if it gives the same ids, else tokenizers"
+        proved = "auto: a faster way if it gives the same ids, else tokenizers"
         add("--tokenization", choices=BACKENDS, default="auto", help=proved)
 
     @classmethod

@@ -10,7 +10,8 @@ The model is loaded once in each worker process and is not copied into the datas
 its files, which each worker compares with the folder that it loads. (Beam's RunInference would pass every text and
 vector through Beam and batch texts as they arrive; a unit could then neither sort them by length nor end with the same
 bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the number of
-processes.
+processes. A static model (`common.encoder.static`) has no batches, and needs neither torch nor
+sentence-transformers.
 """
 
 import argparse
@@ -20,14 +21,16 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
-from clearspan.common.compute import AUTO, Compute, add_device, add_precision, resolve
+from clearspan.common.compute import AUTO, Compute, add_device, add_precision, resolve, resolve_device
+from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.sentence_encoder import POOLINGS
+from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.sentence_encoder import POOLINGS, FolderEncoder
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
 from clearspan.common.terminal import Parser, one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -39,15 +42,14 @@ from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS, VECTOR_TYPES
 
-if TYPE_CHECKING:
-    from clearspan.common.encoder.library import Model
-
 WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
 """A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
 BATCH_BYTES = 1 << 22
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
-"""Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes."""
+"""Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes. A
+static model embeds the larger one in seconds.
+"""
 UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -113,7 +115,7 @@ class Vectors(TextInputs):
     def resolved(self, began: Mapping[str, Any]) -> Self:
         device = began.get("device", AUTO) if self.device == AUTO else self.device
         precision = began.get("precision", AUTO) if self.precision == AUTO else self.precision
-        compute = resolve(device, precision)
+        compute = resolve(device_of(Path(self.model), device), precision)
         if compute.line:
             print(compute.line, file=sys.stderr)
         tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
@@ -129,12 +131,15 @@ class Vectors(TextInputs):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate of all-MiniLM-L6-v2 on a core; a GPU is best used by one process."""
-        return 2e4 if check_device(self.device) == "cpu" else float("inf")
+        """Rate of all-MiniLM-L6-v2, or of a static model, on a core; a GPU is best used by one process."""
+        if check_device(self.device) != "cpu":
+            return float("inf")
+        return 2e6 if static.reads(Path(self.model)) else 2e4
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        small = min(MOST_UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // UNITS))
+        least = MOST_UNIT_BYTES if static.reads(Path(self.model)) else LEAST_UNIT_BYTES
+        small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MOST_UNITS)
 
     def options(self) -> dict[str, Any]:
@@ -205,34 +210,34 @@ def check_prompt(folder: str, name: str | None) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(kind: Vectors) -> "Model":
+def loaded(kind: Vectors) -> FolderEncoder:
     """Return the model of these options; a process loads it once.
 
     Raises:
         PipelineError: the folder holds no usable model, or another one than when the run was planned.
     """
-    return load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision, kind.prompt_name)
+    model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision, kind.prompt_name)
+    if kind.device == "cpu":
+        model.limit_threads()
+    return model
 
 
 def load_model(
     folder: str, sha256: str, pooling: str | None, device: str, precision: str, prompt_name: str | None
-) -> "Model":
+) -> FolderEncoder:
     """Load the model whose files have this hash.
 
     Raises:
         PipelineError: it cannot be loaded, or has another hash; the message says why.
     """
-    check_extra("embed", "torch", "sentence_transformers", what="embedding")
-    import torch
-
-    from clearspan.common.encoder import library
-
     try:
         if model_hash(folder) != sha256:
             raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
-        if device != "cpu" and not torch.cuda.is_available():
+        if device != "cpu" or not static.reads(Path(folder)):
+            check_extra("embed", "torch", "sentence_transformers", what="embedding")
+        if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
-        return library.load(Path(folder), pooling, device, precision, prompt_name)
+        return load(Path(folder), pooling, device, precision, prompt_name)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None
 
@@ -262,14 +267,10 @@ class VectorWorker:
     """Worker of the kind `vectors`."""
 
     kind: Vectors
-    model: "Model"
+    model: FolderEncoder
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
-        if self.kind.device == "cpu":
-            import torch
-
-            torch.set_num_threads(1)
         window = _Window()
         for record in records:
             tally.counts.read += 1

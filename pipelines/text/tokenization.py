@@ -1,23 +1,21 @@
-"""Exact and fast tokenization: the ids of Hugging Face `tokenizers`, computed by gigatoken where it gives the same.
+"""Tokenization of a corpus: tokenizer files, and ids of texts, which are checked where they are computed fast.
 
     tokenizer.json -> Tokenization -> tokenize(texts) -> ids of each text, without special tokens
 
-`tokenizers` defines the ids and always works. gigatoken (byte-level BPE, SentencePiece BPE) is used if it loads the
-file and agrees on a set of awkward texts; in each work unit a sample of the texts is then checked against `tokenizers`.
+`common.fast_tokenizer` computes them. In each work unit a sample of the texts is checked against `tokenizers`.
 """
 
 import dataclasses
 import functools
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import gigatoken
 import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
+from clearspan.common import fast_tokenizer
+from clearspan.common.fast_tokenizer import FastTokenizer, Ids, TokenizerError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.shards import storage, token_type
@@ -29,26 +27,12 @@ MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 BESIDE = (CONFIG, "special_tokens_map.json")
 BACKENDS = ("auto", "tokenizers")
-"""Choices of --tokenization: gigatoken where it gives the same ids, or `tokenizers` for everything."""
+"""Choices of --tokenization: a faster way where it gives the same ids, or `tokenizers` for everything."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
 """Size of a unit's sample, the larger of the two: it is tokenized twice, in a few per cent of the time."""
 PROOF_LONGEST = 1 << 20
 """Only this many characters of a text are checked: `tokenizers` takes a hundred bytes of memory per token and more."""
-AWKWARD = (
-    "",
-    " ",
-    "\n",
-    "  two  spaces,\ttab\r\nand a line ",
-    "don't I'LL we'd 've ''s",
-    "1234567890 3.14 ½ ² ١٢٣ Ⅳ",
-    "naïve café cafe\u0301 ſ ǅ ß İ \u0345",
-    "日本語のテキスト 한국어 ไทย العربية हिन्दी",
-    "🙂🙂 👨‍👩‍👧 🏳️‍🌈 \U0010ffff \uffff",
-    "a\u00a0b\u2028c\u2029d\u3000e\u200bf\ufeffg\x00h\x1ci\x85j",
-    "x" * 3000 + " " * 3000 + "ab" * 2000,
-    "<|im_start|>[INST]</s><0x0A>▁▁ Ġ Ċ ##ing",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,33 +165,15 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
-    """Load a tokenizer without truncation, padding and BPE dropout, so that it returns all ids of a text.
+    """Load a tokenizer as `common.fast_tokenizer.load` does.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
     """
     try:
-        tokenizer = Tokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise PipelineError(f"{name}: not a tokenizer.json: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    if getattr(tokenizer.model, "dropout", None):
-        tokenizer.model.dropout = None
-    return tokenizer
-
-
-def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
-
-    gigatoken ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
-    tokens. The runs of spaces themselves agree.
-    """
-    added = list(tokenizer.get_added_tokens_decoder().values())
-    words = [token for token in added if not token.content.isspace()]
-    if tokenizer.normalizer is None and len(words) == len(added):
-        words = [token for token in words if token.single_word]
-    return re.compile("|".join(re.escape(token.content) for token in words)) if words else None
+        return fast_tokenizer.load(data)
+    except TokenizerError as error:
+        raise PipelineError(f"{name}: {error}") from None
 
 
 class Tokenization:
@@ -227,12 +193,7 @@ class Tokenization:
         self.tokenizer = load(data)
         self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
-        self._careful = _careful_tokens(self.tokenizer)
-        self._fast: Any = None
-        if backend == "auto":
-            self._fast = _fast(self.tokenizer)
-            if self._fast is not None and not self._agrees():
-                self._fast = None
+        self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")
         self.start_unit()
 
     def start_unit(self, watch: Stopwatch | None = None) -> None:
@@ -247,7 +208,7 @@ class Tokenization:
             PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
         """
         with self.watch.timing("tokenize"):
-            return self._exact(texts) if self._fast is None else self._proven(texts, sources)
+            return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
 
     def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         ids = self._quick(texts)
@@ -259,8 +220,8 @@ class Tokenization:
         for number, index in enumerate(sample):
             if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(
-                    f"{sources[index]}: gigatoken and tokenizers give different ids for this text: run again with "
-                    "--tokenization tokenizers, in another --output"
+                    f"{sources[index]}: fast tokenization and tokenizers give different ids for this text: run again "
+                    "with --tokenization tokenizers, in another --output"
                 )
         return ids
 
@@ -275,40 +236,16 @@ class Tokenization:
         return sample
 
     def _exact(self, texts: Sequence[str]) -> Ragged:
-        try:
-            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:  # tokenizers raises plain Exception
-            raise PipelineError(f"the tokenizer cannot encode a text: {error}") from None
-        return Ragged.of([np.array(encoding.ids, dtype=self.dtype) for encoding in encodings], self.dtype)
+        return self._ragged(self._ids.exact, texts)
 
     def _quick(self, texts: Sequence[str]) -> Ragged:
-        # Not parallel: this process is one of many.
-        layout = self._fast.encode_batch(list(texts), parallel=False).layout
-        ids = Ragged(layout.content.data.astype(self.dtype), np.asarray(layout.offsets.data, np.int64))
-        if self._careful is None:
-            return ids
-        careful = [index for index, text in enumerate(texts) if self._careful.search(text)]
-        if not careful:
-            return ids
-        parts = [ids[index] for index in range(len(ids))]
-        exact = self._exact([texts[index] for index in careful])
-        for number, index in enumerate(careful):
-            parts[index] = exact[number]
-        return Ragged.of(parts, self.dtype)
+        return self._ragged(self._ids.quick, texts)
 
-    def _agrees(self) -> bool:
-        added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()][:256]
-        texts = [*AWKWARD, *(text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb"))]
-        quick, exact = self._quick(texts), self._exact(texts)
-        return np.array_equal(quick.values, exact.values) and np.array_equal(quick.offsets, exact.offsets)
-
-
-def _fast(tokenizer: Tokenizer) -> Any:
-    """Return gigatoken's form of a tokenizer, or None if gigatoken does not support it."""
-    try:
-        return gigatoken.Tokenizer(tokenizer)
-    except (RuntimeError, ValueError):
-        return None
+    def _ragged(self, tokenize: Callable[[Sequence[str]], Ids], texts: Sequence[str]) -> Ragged:
+        try:
+            return Ragged(*tokenize(texts))
+        except TokenizerError as error:
+            raise PipelineError(str(error)) from None
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:

@@ -233,5 +233,6 @@ def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatc
 
     monkeypatch.setattr(Tokenization, "_quick", wrong)
     assert_fails(
-        pipeline("--input", head, "--min-tokens", "100"), "head.jsonl:0: gigatoken and tokenizers give different ids"
+        pipeline("--input", head, "--min-tokens", "100"),
+        "head.jsonl:0: fast tokenization and tokenizers give different ids",
     )

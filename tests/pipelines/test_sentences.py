@@ -151,7 +151,7 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
 @pytest.mark.slow
 def test_gigatoken_knows_del_too(with_del: TokenizerFiles, del_tokenizer: Tokenizer) -> None:
     tokenization = Tokenization(with_del.files[MAIN], with_del.vocab_size)
-    assert tokenization._fast is not None
+    assert tokenization._ids.is_fast
     text = "Literal [DEL] and[DEL]more\u00a0[DEL]"
     assert tokenization.tokenize([text], ["a"])[0].tolist() == del_tokenizer.encode(text, add_special_tokens=False).ids
 

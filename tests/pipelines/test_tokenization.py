@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from clearspan.common import fast_tokenizer
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.text import tokenization
 from clearspan.pipelines.text.tokenization import (
@@ -58,7 +60,7 @@ def assert_exact(made: Tokenization, data: bytes, texts: list[str]) -> None:
 
 @pytest.mark.exhaustive
 def test_gigatoken_gives_every_documents_ids(of_roberta: Tokenization, roberta: bytes, texts: list[str]) -> None:
-    assert of_roberta._fast is not None
+    assert of_roberta._ids.is_fast
     of_roberta.start_unit()
     assert_exact(of_roberta, roberta, texts)
 
@@ -74,7 +76,7 @@ any_text = st.lists(words | st.text(max_size=4), max_size=12).map("".join)
 def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, flags: dict[str, bool]) -> None:
     data = added(roberta, **flags)
     made = Tokenization(data, 50265)
-    assert made._fast is not None
+    assert made._ids.is_fast
 
     @given(st.lists(any_text, min_size=1, max_size=5))
     @settings(max_examples=80)
@@ -93,7 +95,7 @@ def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta:
     mask = {**record["added_tokens"][-1], "lstrip": True}
     data = changed(roberta, normalizer={"type": "NFC"}, added_tokens=[*record["added_tokens"][:-1], mask, *spaces])
     made = Tokenization(data, 50275)
-    assert made._fast is not None
+    assert made._ids.is_fast
 
     @given(any_text)
     @settings(max_examples=150)
@@ -119,15 +121,60 @@ def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
     record["added_tokens"] = [token for token in record["added_tokens"] if token["content"] not in pieces]
     data = json.dumps(record).encode()
     made = Tokenization(data, 1200)
-    assert made._fast is not None and not made.byte_level
+    assert made._ids.is_fast and not made.byte_level
     assert_exact(made, data, [*texts[:40], "<s>a</s> <unk>  b", "", "日本🙂"])
 
 
-def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) -> None:
-    data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
+@pytest.fixture(scope="module")
+def bert(shared_data: Path) -> bytes:
+    return (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
+
+
+def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 10_000)
+    made = Tokenization(bert, 30522)
+    assert made._ids.is_fast and not made.byte_level
+    for start in range(0, 30, 10):
+        assert_exact(made, bert, [*texts[start : start + 10], "[MASK] a [CLS]", ""])
+
+
+@pytest.mark.parametrize("normalizer", [True, False])
+def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> None:
+    data = bert if normalizer else changed(bert, normalizer=None)
     made = Tokenization(data, 30522)
-    assert made._fast is None and not made.byte_level
-    assert_exact(made, data, [*texts[:30], "[MASK] a [CLS]", ""])
+    assert made._ids.is_fast
+
+    @given(st.lists(any_text | st.text(max_size=20), min_size=1, max_size=5))
+    @settings(max_examples=80)
+    def check(texts: list[str]) -> None:
+        assert [ids.tolist() for ids in made._quick(texts)] == [ids.tolist() for ids in made._exact(texts)]
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "NFC"}},
+        {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
+        {
+            "added_tokens": [
+                {
+                    "id": 100,
+                    "content": "a b",
+                    "special": False,
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                }
+            ]
+        },
+    ],
+    ids=["normalizer", "pre-tokenizer", "a token with a space"],
+)
+def test_other_tokenizers_are_left_to_tokenizers(bert: bytes, change: dict[str, Any]) -> None:
+    assert not Tokenization(changed(bert, **change), 30522)._ids.is_fast
 
 
 @pytest.mark.exhaustive
@@ -145,31 +192,30 @@ def test_ids_have_the_width_of_the_vocabulary(of_roberta: Tokenization, roberta:
     assert Tokenization(roberta, 70_000).tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint32
 
 
-class Wrong:
-    """Backend that gives wrong ids for texts with a certain word."""
+def wrong(word: str) -> Callable[[Tokenizer], Any]:
+    """Return a fast way that gives wrong ids for texts with a certain word."""
+    usual = fast_tokenizer._fast
 
-    def __init__(self, tokenizer: Tokenizer, word: str) -> None:
-        import gigatoken
+    def fast(tokenizer: Tokenizer) -> Any:
+        quick = usual(tokenizer)
+        return lambda texts: quick([text.replace(word, "x") for text in texts])
 
-        self.inner, self.word = gigatoken.Tokenizer(tokenizer), word
-
-    def encode_batch(self, texts: list[str], parallel: bool) -> Any:
-        return self.inner.encode_batch([text.replace(self.word, "x") for text in texts], parallel=parallel)
+    return fast
 
 
 @pytest.mark.slow
 def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "🏳️‍🌈"))
-    assert Tokenization(roberta, 50265)._fast is None
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("🏳️‍🌈"))
+    assert not Tokenization(roberta, 50265)._ids.is_fast
 
 
 @pytest.mark.exhaustive
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("Dunedin"))
     made = Tokenization(roberta, 50265)
-    with pytest.raises(PipelineError, match=r"owt\.jsonl:0: gigatoken and tokenizers give different ids"):
+    with pytest.raises(PipelineError, match=r"owt\.jsonl:0: fast tokenization and tokenizers give different ids"):
         made.tokenize(texts[:1], ["owt.jsonl:0"])
     assert_exact(Tokenization(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
@@ -186,8 +232,8 @@ def test_of_a_very_long_text_the_head_is_proved(
     (ids,) = made.tokenize(texts[:1], ["a"])
     assert proved == [texts[0][:1000]]
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
-    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
-    with pytest.raises(PipelineError, match="gigatoken and tokenizers give different ids"):
+    monkeypatch.setattr(fast_tokenizer, "_fast", wrong("Dunedin"))
+    with pytest.raises(PipelineError, match="fast tokenization and tokenizers give different ids"):
         Tokenization(roberta, 50265).tokenize(texts[:1], ["a"])
 
 
@@ -274,7 +320,7 @@ def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
     ours = AutoTokenizer.from_pretrained(tmp_path)
     some = [
         *texts[:100],
-        *tokenization.AWKWARD,
+        *fast_tokenizer.AWKWARD,
         "a<mask>b",
         "<mask>a",
         " <mask> b",
@@ -286,7 +332,7 @@ def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
     assert ours(some, add_special_tokens=False).input_ids == expected
     for backend in tokenization.BACKENDS:
         made = Tokenization(files.files["tokenizer.json"], files.vocab_size, backend)
-        assert (made._fast is not None) is (backend == "auto") and not made.byte_level
+        assert made._ids.is_fast is (backend == "auto") and not made.byte_level
         assert [ids.tolist() for ids in made.tokenize(some, some)] == expected
     plain = AutoTokenizer.from_pretrained(folder)
     for text, ids in zip(texts[:100], expected, strict=False):
@@ -370,10 +416,12 @@ def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> Non
         with_special_token(TokenizerFiles({"tokenizer.json": data}, 50266), "[DEL]")
 
 
-def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
-    from tokenizers.models import WordLevel
-
-    made = Tokenization(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
+@pytest.mark.parametrize("before", [None, pre_tokenizers.BertPreTokenizer()], ids=["whole", "by words"])
+def test_a_text_that_the_tokenizer_cannot_encode_is_one_line(before: Any) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}))
+    if before is not None:
+        tokenizer.pre_tokenizer = before
+    made = Tokenization(tokenizer.to_str().encode(), 1)
     with pytest.raises(PipelineError, match=r"the tokenizer cannot encode a text: .*UNK"):
         made.tokenize(["b"], ["somewhere"])
 

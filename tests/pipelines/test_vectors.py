@@ -17,7 +17,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from clearspan.common import precision
-from clearspan.common.encoder.library import Embedded, Model
+from clearspan.common.encoder.library import Model
+from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset, vectors, verify

@@ -1,0 +1,177 @@
+"""Static models: sentence-transformers folders of one `StaticEmbedding`, embedded without that library and torch.
+
+    texts -> ids, without special tokens -> means of the table's rows -> unit length if `Normalize` follows -> cut
+
+Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The vectors
+are those of its `encode`, to 1e-5. `reads` says which folders are read here; `common.encoder.library` loads all others,
+e.g. with other modules, or weights in another type.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from clearspan.common import fast_tokenizer
+from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
+from clearspan.common.encoder.settings import check_modules
+from clearspan.common.fast_tokenizer import FastTokenizer, Ids
+from clearspan.common.model_folder import MEND, EncoderError, check_tokenizer, read_json, read_modules
+from clearspan.common.progress import Bar
+from clearspan.common.terminal import MOST_SAID, one_line
+
+LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
+WEIGHT = "embedding.weight"
+BLOCK_CHARACTERS = 1 << 20
+"""Texts are embedded in blocks of about this size; there is no padding, so the order of the texts is kept."""
+SAMPLE, SAMPLE_CHARACTERS = 64, 4096
+"""The beginning of one in this many texts is tokenized by both libraries; if they differ, `tokenizers` does it all."""
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+def reads(folder: Path) -> bool:
+    """Return whether a folder holds a static model that `load` reads.
+
+    Raises:
+        EncoderError: the folder's list of modules or the settings of a module cannot be read.
+    """
+    modules = read_modules(folder)
+    if [module.kind for module in modules] not in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
+        return False
+    if any((path := module.folder / "config.json").is_file() and _reads_tokens(path) for module in modules[1:]):
+        return False
+    table = modules[0].folder
+    try:
+        with safe_open(table / "model.safetensors", "np") as file:
+            weights = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+    except (OSError, SafetensorError):
+        return False
+    is_plain = list(weights) == [WEIGHT] and len(weights[WEIGHT].get_shape()) == 2
+    return is_plain and weights[WEIGHT].get_dtype() == "F32" and (table / "tokenizer.json").is_file()
+
+
+class StaticModel(FolderEncoder):
+    """A static model.
+
+    Args:
+        table: vectors of the tokens, (tokens, width) float32.
+        normalize: whether vectors get unit length.
+        config: content of `config_sentence_transformers.json`.
+        prompt_name: one of the model's prompts; None: its default, if any.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: FastTokenizer,
+        table: NDArray[np.float32],
+        normalize: bool,
+        config: dict[str, Any],
+        prompt_name: str | None,
+    ) -> None:
+        dim = min(config.get("truncate_dim") or table.shape[1], table.shape[1])
+        name = config.get("similarity_fn_name")
+        settings = {} if prompt_name is None else {"prompt": prompt_name}
+        super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", settings, LIBRARIES)
+        self._tokenizer, self._normalize = tokenizer, normalize
+        self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
+        self._prompt = (config.get("prompts") or {}).get(prompt_name or config.get("default_prompt_name")) or ""
+
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
+        out = np.empty((len(texts), self.dim), dtype=np.float32)
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, desc="encode") as bar:
+            for rows in _blocks(texts):
+                means = self._means(self._ids([self._prompt + text for text in texts[rows]]))
+                out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
+                bar.update(len(means))
+        return Embedded(out, np.zeros(len(texts), dtype=bool))
+
+    def _ids(self, texts: Sequence[str]) -> Ids:
+        sample = [text[:SAMPLE_CHARACTERS] for text in texts[::SAMPLE]]
+        quick = self._tokenizer.is_fast and self._tokenizer.agrees(sample)
+        ids = self._tokenizer.quick(texts) if quick else self._tokenizer.exact(texts)
+        if (largest := ids.values.max(initial=0)) >= len(self._table):
+            raise EncoderError(
+                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {len(self._table):,} embeddings: "
+                "they do not belong together"
+            )
+        return ids
+
+    def _means(self, ids: Ids) -> NDArray[np.float32]:
+        """Return the mean vector of each text's tokens, 0 if it has none."""
+        from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
+
+        lengths = np.diff(ids.offsets)
+        counts = csr_array((np.ones(len(ids.values), np.float32), *ids), shape=(len(lengths), len(self._table)))
+        counts.sum_duplicates()  # a frequent token is read once, and its sum has no rounding error
+        means: NDArray[np.float32] = counts @ self._table
+        means /= np.maximum(lengths, 1)[:, None].astype(np.float32)
+        return means
+
+    def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the similarities that `FolderEncoder` describes."""
+        if self.similarity_name in ("euclidean", "manhattan"):
+            from scipy.spatial.distance import cdist
+
+            metric = {"euclidean": "euclidean", "manhattan": "cityblock"}[self.similarity_name]
+            return np.asarray(-cdist(left, right, metric), np.float32)
+        if self.similarity_name == "cosine":
+            left, right = _unit(left), _unit(right)
+        return np.asarray(left @ right.T, np.float32)
+
+    def limit_threads(self) -> None:
+        """Do nothing: sparse products have one thread."""
+
+
+def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
+    """Load a folder that `reads` accepts.
+
+    Args:
+        prompt_name: one of the folder's prompts, put before each text; None: the folder's default.
+
+    Raises:
+        EncoderError: the folder is incomplete or invalid.
+    """
+    modules = read_modules(folder)
+    check_modules(folder, modules)
+    first, path = modules[0].folder, folder / "config_sentence_transformers.json"
+    try:
+        table = load_file(first / "model.safetensors")[WEIGHT]
+        # A finite sum implies finite values, and takes a tenth of the time.
+        if not np.isfinite(table.sum()) and not np.isfinite(table).all():
+            raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
+        tokenizer = fast_tokenizer.load((first / "tokenizer.json").read_bytes(), truncates=True)
+        check_tokenizer(first, tokenizer.get_vocab(), len(table))
+        config = read_json(path) if path.is_file() else {}
+        model = StaticModel(folder, FastTokenizer(tokenizer, np.int32), table, len(modules) > 1, config, prompt_name)
+        model.encode(["a text", "another text to try it on"])
+    except EncoderError:
+        raise
+    except Exception as error:  # tokenizers raises plain Exception
+        raise EncoderError(f"{folder}: no usable model ({one_line(error, MOST_SAID)})") from None
+    return model
+
+
+def _reads_tokens(path: Path) -> bool:
+    """Return whether the settings of a module name another input or output than sentence embeddings."""
+    return any(value != "sentence_embedding" for value in read_json(path).values())
+
+
+def _blocks(texts: Sequence[str]) -> Iterator[slice]:
+    """Yield consecutive rows, of texts of about BLOCK_CHARACTERS together."""
+    numbers = np.cumsum([len(text) for text in texts], dtype=np.int64) // BLOCK_CHARACTERS
+    for _, rows in groupby(range(len(texts)), numbers.__getitem__):
+        block = list(rows)
+        yield slice(block[0], block[-1] + 1)
+
+
+def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of unit length; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, 1e-12)
+    return scaled

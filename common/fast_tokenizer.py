@@ -1,0 +1,221 @@
+"""Token ids of texts: those of Hugging Face `tokenizers`, computed in a faster way where that gives the same.
+
+    tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
+
+`tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. BERT's
+pre-tokenizer splits at every space, so each word is tokenized once (`Words`). Either is used if it agrees on a set of
+awkward texts. Callers also compare `quick` with `exact` on a sample of their texts.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+import gigatoken
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+MOST_IDS = 1 << 20
+"""Number of ids of words that are kept, of about a third as many words."""
+TOGETHER = 256
+"""Number of words that are tokenized as one text: each text has a cost of its own."""
+AWKWARD = (
+    "",
+    " ",
+    "\n",
+    "  two  spaces,\ttab\r\nand a line ",
+    "don't I'LL we'd 've ''s",
+    "1234567890 3.14 ½ ² ١٢٣ Ⅳ",
+    "naïve café cafe\u0301 ſ ǅ ß İ \u0345",
+    "日本語のテキスト 한국어 ไทย العربية हिन्दी",
+    "🙂🙂 👨‍👩‍👧 🏳️‍🌈 \U0010ffff \uffff",
+    "a\u00a0b\u2028c\u2029d\u3000e\u200bf\ufeffg\x00h\x1ci\x85j",
+    "x" * 3000 + " " * 3000 + "ab" * 2000,
+    "<|im_start|>[INST]</s><0x0A>▁▁ Ġ Ċ ##ing",
+)
+
+
+class TokenizerError(ValueError):
+    """A tokenizer cannot be read, or cannot encode a text; says why."""
+
+
+class Ids(NamedTuple):
+    """Ids of n texts as one array (S,), and offsets (n + 1,) int64: text i has values[offsets[i] : offsets[i + 1]]."""
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lists: Sequence[NDArray[Any]], dtype: DTypeLike) -> "Ids":
+        """Concatenate the ids of single texts."""
+        offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        return cls(np.concatenate([np.empty(0, dtype), *lists], dtype=dtype, casting="unsafe"), offsets)
+
+    def lists(self) -> list[NDArray[Any]]:
+        """Return the ids of each text."""
+        return np.split(self.values, self.offsets[1:-1])
+
+    def take(self, rows: NDArray[np.int64]) -> "Ids":
+        """Return the ids of these texts, one after the other."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.append(0, np.cumsum(lengths))
+        index = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return Ids(self.values[index + np.arange(offsets[-1])], offsets)
+
+
+def load(data: bytes, truncates: bool = False) -> Tokenizer:
+    """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
+
+    Args:
+        truncates: keep the truncation that the file may ask for.
+
+    Raises:
+        TokenizerError: the bytes are not a tokenizer.json.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(data.decode("utf-8"))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise TokenizerError(f"not a tokenizer.json: {error}") from None
+    if not truncates:
+        tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None):
+        tokenizer.model.dropout = None
+    return tokenizer
+
+
+class FastTokenizer:
+    """Ids of texts, exactly those of `Tokenizer.encode(text, add_special_tokens=False)`.
+
+    Args:
+        tokenizer: as returned by `load`.
+        dtype: type of the ids.
+        fast: whether to try a faster way. There is none that truncates.
+
+    Attributes:
+        is_fast: whether `quick` is faster than `exact`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dtype: DTypeLike, fast: bool = True) -> None:
+        self._tokenizer, self._dtype = tokenizer, np.dtype(dtype)
+        self._careful = _careful_tokens(tokenizer)
+        self._fast = _fast(tokenizer) if fast and tokenizer.truncation is None else None
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()][:256]
+        texts = [text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb")]
+        if self._fast is not None and not self.agrees([*AWKWARD, *texts]):
+            self._fast = None
+        self.is_fast = self._fast is not None
+
+    def exact(self, texts: Sequence[str]) -> Ids:
+        """Return the ids of each text, by `tokenizers`.
+
+        Raises:
+            TokenizerError: the tokenizer cannot encode a text.
+        """
+        with _encoding():
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return Ids.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
+
+    def quick(self, texts: Sequence[str]) -> Ids:
+        """Return the ids of each text, in a faster way if `is_fast`.
+
+        Raises:
+            TokenizerError: the tokenizer cannot encode a text.
+        """
+        if self._fast is None:
+            return self.exact(texts)
+        with _encoding():
+            ids = self._fast(texts)
+        careful = [row for row, text in enumerate(texts) if self._careful.search(text)] if self._careful else []
+        if not careful:
+            return Ids(ids.values.astype(self._dtype, copy=False), ids.offsets)
+        parts, exact = ids.lists(), self.exact([texts[row] for row in careful])
+        for row, part in zip(careful, exact.lists(), strict=True):
+            parts[row] = part
+        return Ids.of(parts, self._dtype)
+
+    def agrees(self, texts: Sequence[str]) -> bool:
+        """Return whether `quick` and `exact` give ids for these texts, and the same ones."""
+        try:
+            return all(map(np.array_equal, self.quick(texts), self.exact(texts)))
+        except TokenizerError:
+            return False
+
+
+@contextlib.contextmanager
+def _encoding() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # tokenizers raises plain Exception
+        raise TokenizerError(f"the tokenizer cannot encode a text: {error}") from None
+
+
+class Words:
+    """Tokenization of each word once, for a tokenizer that splits at spaces first.
+
+    Args:
+        tokenizer: its ids of a text must be those of the text's words, one after the other.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._forget()
+
+    def __call__(self, texts: Sequence[str]) -> Ids:
+        """Return the ids of each text."""
+        if len(self._words.values) > MOST_IDS:
+            self._forget()
+        rows = [text.replace("\n", " ").split(" ") for text in texts]
+        self._add(list(set(chain.from_iterable(rows)).difference(self._numbers)))
+        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        numbers = map(self._numbers.__getitem__, chain.from_iterable(rows))
+        ids = self._words.take(np.fromiter(numbers, np.int64, ends[-1]))
+        return Ids(ids.values, ids.offsets[ends])
+
+    def _forget(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._words = Ids.of([], np.int64)
+
+    def _add(self, words: list[str]) -> None:
+        groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
+        encodings = self._tokenizer.encode_batch(groups, is_pretokenized=True, add_special_tokens=False)
+        lengths = [
+            np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(group))
+            for group, encoding in zip(groups, encodings, strict=True)
+        ]
+        values, offsets = self._words
+        values = np.concatenate([values, *(np.array(encoding.ids, np.int64) for encoding in encodings)])
+        offsets = np.append(offsets[:-1], offsets[-1] + np.cumsum([0, *chain.from_iterable(lengths)]))
+        self._numbers.update(zip(words, count(len(self._numbers)), strict=False))
+        self._words = Ids(values, offsets)
+
+
+def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ids] | None:
+    """Return a faster way from texts to ids, or None if there is none."""
+    if isinstance(tokenizer.pre_tokenizer, BertPreTokenizer):
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        splits = tokenizer.normalizer is None or isinstance(tokenizer.normalizer, BertNormalizer)
+        return Words(tokenizer) if splits and not any(set(" \n") & set(token) for token in added) else None
+    try:
+        quick = gigatoken.Tokenizer(tokenizer)
+    except (RuntimeError, ValueError):
+        return None
+    return lambda texts: Ids.of([quick.encode(text) for text in texts], np.uint32)
+
+
+def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
+    """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
+
+    It ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
+    tokens. The runs of spaces themselves agree.
+    """
+    added = list(tokenizer.get_added_tokens_decoder().values())
+    words = [token for token in added if not token.content.isspace()]
+    if tokenizer.normalizer is None and len(words) == len(added):
+        words = [token for token in words if token.single_word]
+    return re.compile("|".join(re.escape(token.content) for token in words)) if words else None

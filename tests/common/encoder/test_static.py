@@ -1,0 +1,179 @@
+"""Static models embed as with sentence-transformers, which is not imported, and other folders are left to it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
+from tokenizers import Tokenizer
+
+from clearspan.common.encoder import library, static
+from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.fast_tokenizer import AWKWARD
+from clearspan.common.model_folder import EncoderError
+from tests.conftest import ROOT
+from tests.processes import environment
+
+SETTINGS = {"prompts": {"query": "Find: ", "passage": "Read: "}, "default_prompt_name": "query", "truncate_dim": 10}
+
+
+@pytest.fixture(scope="module")
+def made(
+    shared_data: Path, minilm: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """Write a folder with a table of random vectors, a real tokenizer and other modules after it."""
+
+    def make(tokenizer: str = "wordpiece", *after: torch.nn.Module) -> Path:
+        bert = shared_data / "tokenizers" / "bert-base-uncased"
+        folder = {"wordpiece": bert, "truncating": minilm, "bytes": roberta_tokenizer}[tokenizer]
+        torch.manual_seed(0)
+        table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), embedding_dim=16)
+        path = tmp_path_factory.mktemp("static") / "model"
+        SentenceTransformer(modules=[table, *after], device="cpu").save_pretrained(str(path))
+        return path
+
+    return make
+
+
+def configured(folder: Path, **settings: object) -> Path:
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(shared_data: Path) -> list[str]:
+    path = shared_data / "sentences" / "wiki1m_head_11914.txt"
+    lines = path.read_text(encoding="utf-8").split("\n")[:500]
+    return [*lines, " ".join(lines[:50]), *(text[:500] for text in AWKWARD), "<s>a</s> [MASK] b"]
+
+
+@pytest.mark.parametrize("settings", [{}, SETTINGS], ids=["plain", "prompts, cut"])
+@pytest.mark.parametrize("after", [(), (Normalize(),)], ids=["mean", "unit"])
+@pytest.mark.parametrize("tokenizer", ["wordpiece", "truncating", "bytes"])
+def test_a_static_folder_encodes_as_its_library_does(
+    made: Callable[..., Path],
+    texts: list[str],
+    tokenizer: str,
+    after: tuple[torch.nn.Module, ...],
+    settings: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(static, "BLOCK_CHARACTERS", 20_000)
+    folder = configured(made(tokenizer, *after), **settings)
+    model, theirs = load(folder), SentenceTransformer(str(folder), device="cpu")
+    assert isinstance(model, static.StaticModel) and model._tokenizer.is_fast is (tokenizer != "truncating")
+    assert (model.name, model.dim) == ("model", settings.get("truncate_dim", 16))
+    embedded = model.embed(texts)
+    np.testing.assert_allclose(embedded.vectors, theirs.encode(texts), atol=1e-5)
+    assert not embedded.truncated.any() and model.encode([]).shape == (0, model.dim)
+    if settings:
+        other = load(folder, prompt_name="passage")
+        np.testing.assert_allclose(other.encode(texts), theirs.encode(texts, prompt_name="passage"), atol=1e-5)
+        assert other.fingerprint != model.fingerprint
+
+
+@pytest.mark.parametrize("name", [*static.SIMILARITIES, "maxsim"])
+def test_the_similarity_is_the_librarys(made: Callable[..., Path], texts: list[str], name: str) -> None:
+    folder = configured(made(), similarity_fn_name=name)
+    ours, theirs = load(folder), library.load(folder)
+    assert ours.similarity_name == theirs.similarity_name and ours.fingerprint != theirs.fingerprint
+    rows = ours.encode(texts[:20])
+    np.testing.assert_allclose(
+        ours.similarity(rows[:5], rows), theirs.similarity(rows[:5], rows), atol=2e-3 * (name == "euclidean") + 1e-5
+    )
+
+
+@pytest.mark.parametrize("change", ["half", "surplus", "dense", "tokens", "device"])
+def test_another_folder_is_left_to_the_library(made: Callable[..., Path], change: str) -> None:
+    folder = made("wordpiece", *{"dense": [Dense(16, 8)], "tokens": [Normalize("token_embeddings")]}.get(change, []))
+    table = load_file(folder / "model.safetensors") if change in ("half", "surplus") else {}
+    if change == "half":
+        save_file({"embedding.weight": table["embedding.weight"].half()}, folder / "model.safetensors")
+    if change == "surplus":
+        save_file({**table, "weights": torch.ones(30522)}, folder / "model.safetensors")
+    assert isinstance(load(folder, device="cpu:0" if change == "device" else "cpu"), library.Model)
+
+
+def test_auto_is_the_cpu_for_a_static_model_alone(made: Callable[..., Path], minilm: Path) -> None:
+    static_folder = made()
+    asked = [(static_folder, "auto"), (static_folder, "cuda"), (minilm, "auto")]
+    assert [device_of(*each) for each in asked] == ["cpu", "cuda", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (torch.full((30522, 16), torch.nan), "embedding.weight holds a NaN or an infinity"),
+        (torch.ones(2000, 16), "its tokenizer has 30,522 tokens, and its model 2,000 embeddings"),
+        (torch.ones(30000, 16), "its tokenizer gives id 30,521, but its model has 30,000 embeddings"),
+        (torch.ones(30522), "no usable model"),
+        (None, "no tokenizer here"),
+    ],
+    ids=["not a number", "another tokenizer", "too few", "no table", "no tokenizer"],
+)
+def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Tensor | None, said: str) -> None:
+    folder = made()
+    last = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token(30521).removeprefix("##")
+    if table is None:
+        (folder / "tokenizer.json").unlink()
+    else:
+        save_file({"embedding.weight": table}, folder / "model.safetensors")
+    with pytest.raises(EncoderError, match=said) as error:
+        load(folder).encode(f"a{last}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"truncate_dim": 0}, "truncate_dim must be a positive number of dimensions, not 0"),
+        ({"truncate_dim": "8"}, "truncate_dim must be a positive number of dimensions, not '8'"),
+        ({"default_prompt_name": "query"}, "default_prompt_name 'query' is not among its prompts"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused(
+    made: Callable[..., Path], settings: dict[str, object], said: str
+) -> None:
+    folder = configured(made(), **settings)
+    for loader in (load, library.load):
+        with pytest.raises(EncoderError, match=rf"config_sentence_transformers\.json: {said}"):
+            loader(folder)
+
+
+def test_a_text_that_is_not_utf_8_is_one_line(made: Callable[..., Path]) -> None:
+    with pytest.raises(EncoderError, match="model: cannot encode every text"):
+        load(made("bytes")).encode(["An owl.", "\ud800"])
+
+
+def test_texts_are_tokenized_exactly_where_the_sample_differs(
+    made: Callable[..., Path], texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(made("bytes"))
+    expected, tokenizer = model.encode(texts), model._tokenizer
+    quick = tokenizer.quick
+    monkeypatch.setattr(tokenizer, "quick", lambda texts: quick([text.lower() for text in texts]))
+    np.testing.assert_array_equal(model.encode(texts), expected)
+
+
+def test_nothing_is_imported_that_a_static_model_does_not_need(
+    made: Callable[..., Path], texts: list[str], tmp_path: Path
+) -> None:
+    """By the commands either, which run in one process here. (Reading shards imports torch.)"""
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:50]))
+    program = """import sys
+from clearspan.pipelines.__main__ import main
+folder, model = sys.argv[1:]
+assert main(["embed", "--input", f"{folder}/texts.jsonl", "--output", f"{folder}/out", "--model", model]) == 0
+print("torch" in sys.modules)
+assert main(["search", f"{folder}/out", "--model", model, "--query", "An owl"]) == 0
+print(bool({"transformers", "sentence_transformers"} & set(sys.modules)))"""
+    words = [sys.executable, "-c", program, str(tmp_path), str(made("bytes"))]
+    ended = subprocess.run(words, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert ended.stdout.count("\nFalse\n") == 2, ended.stdout + ended.stderr
