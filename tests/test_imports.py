@@ -19,6 +19,13 @@ ALLOWED = {
     "clearspan.shards": ("clearspan.shards", "clearspan.common"),
     "clearspan.pipelines.augment": ("clearspan.pipelines.augment", "clearspan.shards", "clearspan.common"),
     "clearspan.pipelines": ("clearspan.pipelines", "clearspan.shards", "clearspan.common"),
+    "clearspan.train.adapt": (
+        "clearspan.train",
+        "clearspan.shards",
+        "clearspan.pipelines",
+        "clearspan.eval",
+        "clearspan.common",
+    ),
     "clearspan.train": (
         "clearspan.train",
         "clearspan.shards",

@@ -214,8 +214,7 @@ def settle(options: argparse.Namespace) -> None:
     Raises:
         UsageError: the names are not two, or other options say that there are no titles.
     """
-    from clearspan.pipelines.errors import PipelineError
-    from clearspan.pipelines.kinds.pairs import usual_fields
+    from clearspan.pipelines.fields import usual_fields
 
     apart = [option for option, value in (("--text-field", options.text_field),) if value]
     apart += ["--text-per line"] if options.text_per == "line" else []
@@ -227,8 +226,7 @@ def settle(options: argparse.Namespace) -> None:
         if len(set(options.fields)) != 2 or not all(options.fields):
             raise UsageError("--fields must name two different fields, e.g. title,text")
         return
-    with contextlib.suppress(PipelineError, ValueError):  # the first command says what is wrong with the inputs
-        options.fields = None if apart else usual_fields(options.input, options.encoding)
+    options.fields = None if apart else usual_fields(options.input, options.encoding)
 
 
 def steps(options: argparse.Namespace) -> Iterator[Step]:

@@ -8,18 +8,15 @@ counts are of pairs, and a text without any counts once.
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import excluded_of
-from clearspan.pipelines.kinds.text_inputs import TextInputs, encoding_named, text_of
+from clearspan.pipelines.kinds.text_inputs import TextInputs, text_of
 from clearspan.pipelines.kinds.triplets import TripletRow, Triplets, TripletWorker
-from clearspan.pipelines.readers import columns_of
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text import structure
-from clearspan.pipelines.units.plan import find_inputs
 
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
 TEXTS = ("text", "body", "abstract", "content", "article", "answer", "description")
@@ -29,21 +26,6 @@ STRUCTURES = ("headings", "sentences")
 WITHOUT_PAIR = "no_pair"
 OF_TEXTS = ("text_field", "document_separator")
 """Options of texts, for which two fields leave no use."""
-
-
-def usual_fields(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, str] | None:
-    """Return the title and the text of inputs that have columns or fields by usual names; None if they have none.
-
-    Raises:
-        PipelineError: there are no inputs.
-    """
-    reading = Reading(columns=USUAL, sparse=True, encoding=encoding and encoding_named(encoding), skip_unknown=True)
-    found = find_inputs(inputs, reading)
-    try:
-        columns = columns_of(found.root, found.files, reading)
-    except PipelineError:  # a table without two such columns
-        return None
-    return (columns[2][0], columns[2][1]) if columns and columns[2] else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
