@@ -12,7 +12,7 @@ contradicting one filtered as "negative"; a row without a partner is "unpaired".
 and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
 
 With `pairs` a row is two fields of a record, such as its title and its body: the pairs that a text's structure gives
-(E5, Wang et al. 2022, section 3). A record that lacks one of them is filtered, not bad.
+(E5, Wang et al. 2022, section 3). A record that lacks one of them, or whose two are equal, is filtered, not bad.
 """
 
 import argparse
@@ -53,7 +53,7 @@ LABELS = {
     **dict.fromkeys(("-", "-1", ""), UNLABELLED),
 }
 """Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
-MISSING = "missing_field"
+MISSING, EQUAL = "missing_field", "equal_texts"
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
@@ -146,7 +146,7 @@ class Triplets(TextKind):
     @property
     def reasons(self) -> tuple[str, ...]:
         nli = (NEUTRAL, UNLABELLED, "negative", "unpaired") if self.nli else ()
-        missing, long = [MISSING] if self.pairs else [], ["long_tokens"] if self.long == "drop" else []
+        missing, long = [MISSING, EQUAL] if self.pairs else [], ["long_tokens"] if self.long == "drop" else []
         return (*nli, *missing, "empty", "short_tokens", *long, *super().reasons)
 
     @property
@@ -206,6 +206,7 @@ class Triplets(TextKind):
         return {
             **super().reasons_in_words(counts),
             MISSING: (f"lack {named}; there are {existing or 'none'}", f"name two of them with {self.option}"),
+            EQUAL: ("are two equal texts", f"name another pair with {self.option}"),
             "empty": ("have an empty text", ""),
             "short_tokens": of_length,
             "long_tokens": of_length,
@@ -346,6 +347,9 @@ class TripletWorker(TextWorker[Triplets]):
         """Return False, and count the row, if one of its texts is empty or the filters drop it."""
         if not all(text.strip() for text in row.texts):
             counts.filtered["empty"] += 1
+            return False
+        if self.kind.pairs and len({" ".join(text.split()) for text in row.texts}) == 1:
+            counts.filtered[EQUAL] += 1
             return False
         fewest = min(row.originals, key=lambda text: len(text.split()))
         return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
