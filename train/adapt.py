@@ -57,12 +57,12 @@ FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 8
 LENGTHS = ("training.epochs", "training.max_steps")
-STATIC = ("model.config=null", "model.init=random")
-"""Keys of the static recipes for a model that has vectors already."""
+STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.01")
+"""Keys of the static recipes for a model that has vectors already: it keeps its own, and moves half as fast."""
 VOCABULARY, DIMS = 8192, 1024
 """The sizes of a static encoder that is made here."""
 LEAST_STEPS = 4
-"""The fewest steps of an epoch: a small dataset is read in smaller batches."""
+"""The fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
 SENTENCES = ("model.pooling=''",)
 """The model's own pooling, not that of BERT in SimCSE."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
@@ -293,7 +293,8 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
     lengths = manifest.lengths["positive" if has_titles else "tokens"]
     choice = choose(num_texts, median(lengths), is_static, has_titles, options.recipe)
     recipe = load_recipe(choice.recipe, [*recipe_keys(options, texts), EVALUATED, *choice.changes, *options.overrides])
-    if num_texts < LEAST_STEPS * (batch_size := recipe.data["text"].batch_size):
+    batch_size = recipe.data["text"].batch_size
+    if num_texts < LEAST_STEPS * batch_size and (has_titles or starts(options)):
         smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     changes = kept(choice.changes, options.overrides)
