@@ -250,7 +250,7 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
         "not_measured": claims.NOT_MEASURED,
     }
     text = page.page(result)
-    since, head = "The figures are those of commit abc;", "the same pretrained encoder and its masked-LM head,"
+    since, head = "The figures are those of commit abc:", "keeps its masked-LM head"
     assert since not in text and head in text
     earlier = page.page({**result, "claims": compared[1:]})
     assert since in earlier and head not in earlier

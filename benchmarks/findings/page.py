@@ -147,9 +147,12 @@ def page(result: Mapping[str, Any]) -> str:
     ]
     earlier = [{key: claim[key] for key in claim if key != "verdict"} for claim in claims] != list(map(asdict, CLAIMS))
     note = (
-        f"The figures are those of commit {result['commit']}; this benchmark's systems and findings have changed since."
+        f"The figures are those of commit {result['commit']}: the systems or findings of this benchmark have changed."
     )
-    head = "" if earlier else " and its masked-LM head"
+    begin = (
+        "- The pretrained encoder keeps its masked-LM head, with which every system with MLM begins. CLEAR's systems "
+        "contrast [CLS], as in the paper, or means; in the control `1-token` a view lacks one token of its sentence."
+    )
     spread = f"{min(tokens):,} to {max(tokens):,}" if tokens else "none"
     lines = [
         "# The papers' findings, measured",
@@ -190,8 +193,9 @@ def page(result: Mapping[str, Any]) -> str:
         "## How",
         "",
         f"- Data: {sizes}. Texts of STS and SICK were left out (`--exclude`).",
-        f"- Every trained system begins with the same pretrained encoder{head}, pools by the mean and takes the last "
+        "- Every trained system begins with the same pretrained encoder, pools by the mean and takes the last "
         "checkpoint. The learning rate, its schedule and AdamW's options are the same; no number was tuned.",
+        *([] if earlier else [begin]),
         f"- Equal tokens: steps x tokens of a step, by the trainer's estimate, is {scale['tokens']:,} for every "
         f"system; the tokens that the encoder then read were counted in each step: {spread}. Special tokens, "
         "positives, views and second passes count. Patches of images and clips do not: as in the paper, they come on "

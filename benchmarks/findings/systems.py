@@ -19,7 +19,7 @@ AUGMENTATIONS: dict[str, Options] = {
     **{steps: {"augment": steps} for steps in ("del-word", "del-span", "reorder", "subs", "subs+del-span")},
     "1-token": {"augment": "del-word", "del_word": 0.01},
 }
-"""Options of CLEAR's augmentations, and of a control whose views lack one token: at most 62 are rounded to one."""
+"""Options of CLEAR's augmentations, and of a control that deletes one token, as sentences have at most 62."""
 POOLS = {"": ("first", "[CLS]"), "-mean": ("mean", "means")}
 """Suffix of a system of CLEAR -> what it contrasts: the value of the option `pool`, and a name."""
 
@@ -94,7 +94,7 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
         options: Options = {"data": "sentences", "views": "fly", "pool": pool, **AUGMENTATIONS[name]}
         if "subs" in name:
             options["synonyms"] = str(synonyms)
-        title = f"CLEAR: MLM + {name}, of {contrasted}"
+        title = f"CLEAR, {contrasted}: MLM + {name}"
         return System(title, "CLEAR", {"clear": options, "mlm": masked("sentences")}, {"sentences": views})
 
     def pairs(title: str, data: str) -> System:
