@@ -1,23 +1,34 @@
 """Find out whether inputs have titles, before a kind of dataset is chosen for them."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import columns_of
+from clearspan.pipelines.readers import first_records
+from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import find_inputs
 
+SAMPLE = 1000
+"""Number of records that are looked at."""
+
 
 def usual_fields(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, str] | None:
-    """Return the title and the text of inputs that have columns or fields by usual names (`kinds.pairs`), of the first
-    input that has columns; None if it has no such names, or if the inputs cannot be read.
+    """Return the title and the text, by usual names (`kinds.pairs`), that more than half of the first records have.
+    Return None if there are none, or if the inputs cannot be read.
     """
     try:
         reading = Reading(columns=USUAL, sparse=True, encoding=encoding and encoding_named(encoding), skip_unknown=True)
         found = find_inputs(inputs, reading)
-        columns = columns_of(found.root, found.files, reading)
+        records = first_records(found.root, found.files, reading, SAMPLE)
     except (PipelineError, ValueError):  # the command that reads the inputs says what is wrong with them
         return None
-    return (columns[2][0], columns[2][1]) if columns and columns[2] else None
+    pairs: Counter[tuple[str, ...] | None] = Counter()
+    for record in records:
+        value = record.value if isinstance(record.value, dict) else {}
+        filled = [name for name, text in value.items() if isinstance(text, str) and text.strip()]
+        pairs[tuple(chosen(filled, reading) or ()) or None] += 1
+    pair, count = max(pairs.items(), key=lambda item: item[1], default=(None, 0))
+    return (pair[0], pair[1]) if pair and 2 * count > len(records) else None

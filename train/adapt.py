@@ -59,6 +59,7 @@ NUM_EVALUATIONS = 8
 LENGTHS = ("training.epochs", "training.max_steps")
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.01")
 """Keys of the static recipes for a model that has vectors already: it keeps its own, and moves half as fast."""
+MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
 """The sizes of a static encoder that is made here."""
 LEAST_STEPS = 4
@@ -121,9 +122,8 @@ def parser(prog: str = PROG) -> terminal.Parser:
     add(
         "--min-tokens",
         type=int,
-        default=16,
         metavar="N",
-        help="drop texts without titles that are too short to crop (default %(default)s)",
+        help="drop texts without titles that are too short to crop (default 16)",
     )
     add("--dry-run", action="store_true", help="print the commands; run none")
     add("--quiet", action="store_true", help="print only the commands and the verdict")
@@ -145,6 +145,7 @@ def work(options: argparse.Namespace) -> int:
     try:
         state = read_state(options)
         settle(options)
+        check_titles(options)
         if options.recipe:
             keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
             load_recipe(options.recipe, keys)
@@ -221,12 +222,21 @@ def settle(options: argparse.Namespace) -> None:
     if options.fields and apart:
         raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")
     options.recognized = not options.fields
+    if options.model == STATIC_FROM:
+        raise UsageError(f"--model {STATIC_FROM}: names no folder; give that of an encoder, {STATIC_FROM}DIR")
     if options.fields:
         options.fields = tuple(name.strip() for name in options.fields.split(","))
         if len(set(options.fields)) != 2 or not all(options.fields):
             raise UsageError("--fields must name two different fields, e.g. title,text")
         return
     options.fields = None if apart else usual_fields(options.input, options.encoding)
+
+
+def check_titles(options: argparse.Namespace) -> None:
+    """Raise UsageError for an option that has no effect on texts with titles."""
+    if options.fields and options.min_tokens is not None:
+        named = "found by their names: --text-field NAME takes the texts alone" if options.recognized else "as given"
+        raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
 
 
 def steps(options: argparse.Namespace) -> Iterator[Step]:
@@ -246,7 +256,13 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
         named += " (found by their names; --text-field NAME takes texts without titles)" if options.recognized else ""
         command = ("pairs", *words({**line, "fields": ",".join(options.fields)}))
     else:
-        named, command = "texts", ("documents", *words({**line, **reading, "min_tokens": options.min_tokens}))
+        named = (
+            "texts"
+            if options.text_field or options.text_per == "line"
+            else "texts (no columns of title and text found)"
+        )
+        least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
+        command = ("documents", *words({**line, **reading, "min_tokens": least}))
     yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
     datasets = (texts, texts / "validation")
     if starts(options):

@@ -145,7 +145,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
-        weights = rank_weights(num_ids(tokenizer), special)
+        weights = rank_weights(tokenizer.get_vocab(), num_ids(tokenizer))
     start(model, weights, known)
     return model
 

@@ -56,6 +56,21 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m train.distill
         return terminal.run("distill", lambda: work(options), expected)
 
 
+def checked(options: argparse.Namespace) -> Path:
+    """Return the folder of the encoder or of the tokenizer. Raise ValueError for options that cannot work."""
+    option, path = ("--model", options.model) if options.model else ("--tokenizer", Path(options.tokenizer))
+    folder = path.parent if option == "--tokenizer" and path.name == "tokenizer.json" and path.is_file() else path
+    if not folder.is_dir():
+        raise ValueError(f"{option} {path}: no such folder" + (" or tokenizer.json" if option == "--tokenizer" else ""))
+    if options.output.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"--output {options.output}: is in {option}, which is read: name a folder outside of it")
+    if (options.dims is not None and options.dims < 1) or options.random_dims < 0:
+        raise ValueError("--dims must be at least 1, and --random-dims at least 0")
+    if options.random_dims and not options.model:
+        raise ValueError("--random-dims has no effect without --model: all dimensions are random: set --dims")
+    return folder
+
+
 def work(options: argparse.Namespace) -> int:
     from clearspan.shards import Dataset
     from clearspan.train.build_encoder import build_encoder
@@ -66,15 +81,15 @@ def work(options: argparse.Namespace) -> int:
     from clearspan.train.options import STATIC, ModelConfig, Recipe, check_start
     from clearspan.train.run_folder import other_tokenizer
 
+    folder = checked(options)
     check_replaceable(options.output)
-    config = {"model_type": STATIC} | ({"hidden_size": options.dims} if options.dims else {})
+    config = {"model_type": STATIC} | ({} if options.dims is None else {"hidden_size": options.dims})
     model = ModelConfig(config=config, init="idf", random_dims=options.random_dims)
     if options.model:
         model.init, model.distill = "distill", str(options.model)
     recipe = Recipe(output=str(options.output), model=model)
     check_start(model)
-    folder = options.model or Path(options.tokenizer)
-    tokenizer = load_tokenizer(folder if folder.is_dir() else folder.parent)
+    tokenizer = load_tokenizer(folder)
     datasets = {path: Dataset(path) for path in options.shards}
     for path, dataset in datasets.items():
         made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None

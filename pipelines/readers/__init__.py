@@ -7,6 +7,7 @@ or that is not read to its last byte, is a PipelineError that names the file. `f
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
@@ -117,26 +118,27 @@ def read_pieces(
                 raise PipelineError(f"{path}: {CHANGED}")
 
 
-def columns_of(root: str, entries: Iterable[Input], reading: Reading) -> tuple[str, list[str], list[str]] | None:
-    """Return the name of the first input that has columns or fields, these, and those that are read; None if no input
-    has any.
-    """
+def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
+    """Return the first records of the first input that has columns or fields; none if no input has any."""
     entry = next((entry for entry in entries if entry.format in COLUMNS), None)
     if entry is None:
-        return None
+        return []
     with opened(storage.join(root, entry.name), entry.compression) as stream:
-        return entry.name, *COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
+        records = READERS[entry.format](_as_utf8(stream, entry, reading), Piece(entry, 0, None), reading)
+        return list(itertools.islice(records, number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str | None:
     """Return a line on the first input that has columns or fields: which of them are read, and which are not."""
-    if (found := columns_of(root, entries, reading)) is None:
+    entry = next((entry for entry in entries if entry.format in COLUMNS), None)
+    if entry is None:
         return None
-    name, names, read = found
+    with opened(storage.join(root, entry.name), entry.compression) as stream:
+        names, read = COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
     others = [name for name in names if name not in read]
     more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
     not_read = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "none"
-    return f"read from {name}: {', '.join(read)}; not read: {not_read}" if read else None
+    return f"read from {entry.name}: {', '.join(read)}; not read: {not_read}" if read else None
 
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:

@@ -12,11 +12,12 @@ same in every run: the inverse cloze task (Lee et al. 2019, section 4).
 import hashlib
 import re
 
+from clearspan.common.words import word_spans
 from clearspan.pipelines.text.segmentation import segment
 
-MARKED = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t#]*")
-UNDERLINE = re.compile(r"([=\-~^*+\"'`:.#_])\1{2,}[ \t]*")
-FENCE = re.compile(r" {0,3}```")
+MARK = re.compile(r" {0,3}#{1,6}[ \t]+")
+UNDERLINE = re.compile(r"([=\-~^*+\"':.#_])\1{2,}[ \t]*")
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 PASSAGE_WORDS = 128
 """A passage ends with the sentence in which it reaches this many words."""
 FEWEST_WORDS = 4
@@ -27,23 +28,30 @@ def headings(text: str) -> list[tuple[str, str]]:
     """Return (heading, section without it) of a text, in order, without empty sections; text before the first heading
     is in no pair. Without any heading, return its first line and the rest; [] if one of them is empty.
     """
-    lines = text.split("\n")
-    found, fenced = [], False
+    lines = text.splitlines()
+    found, fence = [], ""
     for number, line in enumerate(lines):
-        fence = FENCE.match(line) is not None
-        fenced ^= fence
-        if fenced or fence:
-            continue
-        if marked := MARKED.fullmatch(line):
-            found.append((marked[1], number, number + 1))
+        mark, rest = parts.groups() if (parts := FENCE.fullmatch(line)) else ("", "")
+        if fence:
+            fence = "" if mark.startswith(fence) and not rest.strip() else fence
+        elif marked := MARK.match(line):
+            found.append((_without_closing(line[marked.end() :].strip()), number, number + 1))
         elif UNDERLINE.fullmatch(line) and number and _is_title(lines, number - 1):
             found.append((lines[number - 1].strip(), number - 1, number + 1))
+        elif mark and mark[0] not in rest:
+            fence = mark
     if not found:
         first, _, rest = text.strip().partition("\n")
         return [(first.strip(), rest.strip())] if rest.strip() else []
     ends = [begin for _, begin, _ in found[1:]] + [len(lines)]
     pairs = [(title, "\n".join(lines[start:end]).strip()) for (title, _, start), end in zip(found, ends, strict=True)]
     return [(title, section.strip()) for title, section in pairs if title and _words(section)]
+
+
+def _without_closing(title: str) -> str:
+    """Return a heading without the row of # that may close it, after a space."""
+    kept = title.rstrip("#")
+    return kept.rstrip() if kept[-1:] in ("", " ", "\t") else title
 
 
 def _is_title(lines: list[str], number: int) -> bool:
@@ -53,7 +61,7 @@ def _is_title(lines: list[str], number: int) -> bool:
 
 
 def _words(text: str) -> int:
-    return len(re.findall(r"\w+", text))
+    return len(word_spans(text))
 
 
 def sentences(text: str, language: str = "en") -> list[tuple[str, str]]:

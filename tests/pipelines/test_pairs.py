@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clearspan.pipelines.fields import usual_fields
 from clearspan.pipelines.text.structure import headings, sentences
 from clearspan.shards import Manifest
 from tests.pipelines.conftest import Command
@@ -114,6 +115,11 @@ def test_a_heading_and_its_section_are_a_pair() -> None:
         ("One line, underlined by nothing", "and the rest\n---")
     ]
     assert headings("alone") == headings("") == []
+    assert headings("# C#\r\nsharp\r\n\r\nOwls\r\n====\r\nhunt") == [("C#", "sharp"), ("Owls", "hunt")]
+    assert headings("# A\n~~~ sh\n# a comment\n```\n~~~\nend\n# B\n```x```\nb\n# C\nc") == [
+        ("A", "~~~ sh\n# a comment\n```\n~~~\nend"), ("B", "```x```\nb"), ("C", "c")
+    ]  # fmt: skip
+    assert headings("# " + "# " * 50_000 + "x\nb")[0][1] == "b"
 
 
 def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
@@ -125,6 +131,22 @@ def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
     assert all(one not in rest and len(rest.split()) < 400 for one, rest in pairs)
     assert len({rest.startswith(text.split(" ")[0]) for _, rest in pairs}) == 2
     assert sentences("Only this one sentence is here.") == []
+    assert len(sentences("梟は夜に狩りをする。狐は昼に狩りをする。川は海へ流れる。", "ja")) == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([{"title": "", "text": "It rains."}] * 9 + [{"title": "Rain", "text": "It rains."}], None),
+        ([{"text": "It rains."}] * 3 + [{"title": "Rain", "text": "It rains."}] * 9, ("title", "text")),
+        ([{"question": "Rain?", "answer": "It rains.", "title": None}] * 9, ("question", "answer")),
+        ([{"name": "Rain", "words": "It rains."}], None),
+    ],
+)
+def test_titles_are_found_where_most_records_have_them(
+    records: list[dict[str, Any]], found: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    assert usual_fields([str(written(records, tmp_path))]) == found
 
 
 def test_parts_of_texts_are_pairs_and_a_text_without_any_is_counted(direct: Command, tmp_path: Path, decoded) -> None:

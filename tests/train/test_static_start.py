@@ -15,6 +15,7 @@ from clearspan.train import distill
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import save_model
+from clearspan.train.model.static_start import rank_weights
 from clearspan.train.model.token_weights import inverse_frequencies
 from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
 from clearspan.train.options import RecipeError
@@ -138,3 +139,25 @@ def test_an_encoder_with_another_tokenizer_is_refused(
     assert distill.main(line) == 1
     assert "its tokenizer is not the one the shards were made with" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_distill_refuses_what_cannot_work_in_one_line(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", str(teacher), "--output"]
+    for line, reason in (
+        ([*given, str(teacher)], "is in --model, which is read: name a folder outside of it"),
+        ([*given, str(tmp_path / "o"), "--dims", "0"], "--dims must be at least 1"),
+        (["--model", "nowhere", "--output", "o"], "--model nowhere: no such folder"),
+        (["--tokenizer", "mine.json", "--output", "o"], "--tokenizer mine.json: no such folder or tokenizer.json"),
+        (["--tokenizer", str(teacher), "--output", "o", "--random-dims", "5"], "no effect without --model"),
+    ):
+        assert distill.main(line) == 1
+        err = capsys.readouterr().err
+        assert reason in err and err.count("\n") == 1
+
+
+def test_frequent_words_weigh_less_where_nothing_is_counted() -> None:
+    vocabulary = {"[PAD]": 0, "[unused1]": 1, "a": 2, "the": 3, "##ing": 4, "owl": 5}
+    weights = rank_weights(vocabulary, 7)
+    assert weights[3] < weights[4] < weights[5] and weights[[0, 1, 2, 6]].tolist() == [weights[3].item()] * 4

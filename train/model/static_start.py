@@ -11,6 +11,9 @@ distillation: Model2Vec (https://github.com/MinishLab/model2vec), which prunes t
 be those of the shards, and weights tokens by their rank in place of their counts.
 """
 
+import re
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,6 +23,8 @@ from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import SpecialTokens, pack_ids
 from clearspan.train.model.token_weights import PASSAGE_TOKENS
 
+LETTERS = re.compile(r"(##|[\u0120\u2581])?[^\W_]{2,}(</w>|@@)?")
+"""A token of two letters or more, with the marker of its place in a word."""
 TOGETHER = 512
 """Number of tokens of a forward."""
 
@@ -75,11 +80,13 @@ def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[
     return size, min(encoder_dim, size - random_dims)
 
 
-def rank_weights(num_tokens: int, special: list[int]) -> Tensor:
+def rank_weights(vocabulary: Mapping[str, int], num_tokens: int) -> Tensor:
     """Return inverse document frequencies, (num_tokens,) fp32, of tokens whose counts follow Zipf's law by their ids:
-    tokenizers number frequent tokens first. The smallest weight is for special tokens.
+    tokenizers number frequent tokens first, after special ones and single characters, which get the smallest weight.
     """
-    chances = 1 / torch.arange(2, num_tokens + 2, dtype=torch.float64)
-    weights = -torch.log1p(-((1 - chances / chances.sum()) ** PASSAGE_TOKENS)).float()
-    weights[special] = weights.min()
+    ranked = sorted(number for token, number in vocabulary.items() if LETTERS.fullmatch(token))
+    chances = 1 / torch.arange(2, len(ranked) + 2, dtype=torch.float64)
+    of_ranked = -torch.log1p(-((1 - chances / chances.sum()) ** PASSAGE_TOKENS)).float()
+    weights = torch.full((num_tokens,), of_ranked.min().item() if ranked else 1.0)
+    weights[ranked] = of_ranked
     return weights
