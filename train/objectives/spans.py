@@ -53,7 +53,7 @@ class Config(NTXentConfig):
         self.sampler.check()
 
     def needs(self) -> dict[str, str]:
-        return {self.column: f"column: {self.column}"}
+        return {} if self.column == "tokens" else {self.column: f"column: {self.column}"}
 
 
 def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
