@@ -229,10 +229,18 @@ class Study:
         run_module("clearspan.train", line, "train", quiet=True)
         return output / "run" / "model"
 
-    def score(self, corpus: str, name: str, model: Path | str, texts: Path) -> Run:
-        """Return the figures of a model on a corpus, evaluated unless the work folder has them."""
-        folder, labeled = self.work / "scores" / corpus / name, self.work / "data" / corpus
+    def score(self, case: str, name: str, model: Path | str, texts: Path) -> Run:
+        """Return the figures of a model on a case's corpus, evaluated unless the work folder has them. What is held out
+        depends on the tokenizer, so that a model that the command makes is scored on its own held-out texts.
+        """
+        corpus = CASES[case].corpus
+        place = case if CASES[case].is_made else corpus
+        folder, labeled = self.work / "scores" / place / name, self.work / "data" / place
         if not (folder / saved.RESULTS).is_file():
+            if place != corpus:
+                for part in (self.work / "data" / corpus).iterdir():
+                    if part.name != "heldout":
+                        link(part, labeled / part.name)
             link(texts, labeled / "heldout" / "texts")
             ranks = str(model).startswith(HYBRID)
             tasks = ",".join(dict.fromkeys(("heldout", *([] if ranks else ["sts"]), CORPORA[corpus].tasks)))
@@ -266,13 +274,11 @@ def measure_case(study: Study, name: str, seeds: range) -> dict[str, Any]:
     minutes = [study.adapt(name, seed) for seed in seeds]
     texts = study.adapted(name, 1) / "texts"
     start = study.adapted(name, 1) / "start" if CASES[name].is_made else study.model
-    before = study.score(corpus, f"{name}-before" if CASES[name].is_made else "before", start, texts)
+    before = study.score(name, "before", start, texts)
     models = {seed: study.adapted(name, seed) / "run" / "model" for seed in seeds}
-    after = [study.score(corpus, f"{name}-{seed}", model, texts) for seed, model in models.items()]
-    hybrids = [
-        study.score(corpus, f"{name}-{seed}-hybrid", f"{HYBRID}{model}", texts) for seed, model in models.items()
-    ]
-    bm25 = study.score(corpus, "bm25", "bm25", texts)
+    after = [study.score(name, f"{name}-{seed}", model, texts) for seed, model in models.items()]
+    hybrids = [study.score(name, f"{name}-{seed}-hybrid", f"{HYBRID}{model}", texts) for seed, model in models.items()]
+    bm25 = study.score(name, "bm25", "bm25", texts)
     row: dict[str, Any] = {"corpus": corpus, "title": CASES[name].title, "minutes": round(statistics.mean(minutes), 1)}
     for key, score in (("heldout", HELD_OUT), ("judged", CORPORA[corpus].judged), ("forgotten", FORGOTTEN)):
         change = compare(after, [before], [score])
