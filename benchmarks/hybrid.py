@@ -46,13 +46,11 @@ def weigh(model: Path, pairs: Path) -> dict[str, float]:
     collection = Collection(list(rows), list(rows.values()), relevant, [np.ones(1, np.int64)] * len(rows))
     encoder = Embedder(load(model).encode)
     return {
-        str(weight): search(*Hybrid(encoder, weight).ranking(*_texts(collection)), collection).scores()["mrr"]
+        str(weight): search(
+            *Hybrid(encoder, weight).ranking(collection.queries, collection.documents), collection
+        ).scores()["mrr"]
         for weight in WEIGHTS
     }
-
-
-def _texts(collection: Collection) -> tuple[list[str], list[str]]:
-    return collection.queries, collection.documents
 
 
 def searched(vectors: Path, model: Path, queries: list[str], work: Path) -> tuple[float, float, list[list[float]]]:

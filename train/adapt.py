@@ -6,7 +6,7 @@
 Where a text has a title, the two are a pair: training contrasts the pairs, and crops of the texts, and the verdict is
 on finding the text of a held-out title. Without titles it trains on crops, and finds one crop of a held-out text by
 another. Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with
-the vectors that the encoder in DIR gives to single tokens; both take minutes, and embed a text in microseconds.
+the vectors that the encoder in DIR gives to single tokens.
 
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
@@ -217,7 +217,7 @@ def settle(options: argparse.Namespace) -> None:
     """
     from clearspan.pipelines.fields import usual_fields
 
-    apart = [option for option, value in (("--text-field", options.text_field),) if value]
+    apart = ["--text-field"] if options.text_field else []
     apart += ["--text-per line"] if options.text_per == "line" else []
     if options.fields and apart:
         raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")

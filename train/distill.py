@@ -3,8 +3,8 @@
     each token of the tokenizer -> the encoder -> principal components, unit length ──┐
                                                   random dimensions beside them ──────┴─> x weight -> DIR
 
-A text is then embedded as the mean of its tokens' vectors: hundreds of times as fast as by the encoder, and without
-regard to word order. Weights are the inverse document frequencies of the tokens in your shards (--shards), without them
+A text is then embedded as the mean of its tokens' vectors: far faster than by the encoder, and without regard to word
+order. Weights are the inverse document frequencies of the tokens in your shards (--shards), without them
 those that Zipf's law gives to the ids. Without an encoder (--tokenizer) all dimensions are random. The same start,
 followed by training on your texts, is `model.init=distill` (`clearspan train --recipe static-pairs`), and
 `clearspan adapt --model static:DIR`.

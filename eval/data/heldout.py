@@ -12,6 +12,7 @@ A dataset's texts are halved by the hashes of their ids: training picks checkpoi
 heldout`), and the evaluation scores the other, so that the choice does not favor the trained model.
 """
 
+import contextlib
 import hashlib
 import heapq
 import json
@@ -126,20 +127,23 @@ def read(path: Path) -> HeldOut:
     return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT), (path,), "give more")
 
 
-def read_passages(path: Path) -> HeldOut | None:
-    """Read the documents of a dataset of pairs as a collection of crops, as the texts of other datasets; None for
-    another dataset or file, or if too few of the documents are long enough.
+def read_all(path: Path) -> dict[str, HeldOut]:
+    """Read a dataset or a file once; return the collection of `read` by "", and by "/passages", of a dataset of pairs
+    whose documents are long enough, crops of the documents.
+
+    Raises:
+        DataError: as `read`.
     """
     if not path.is_dir():
-        return None
+        return {"": read(path)}
     texts, num_read = _of_dataset(path, LIMIT, picking=False)
-    if any(len(parts) == 1 for parts in texts.values()):
-        return None
-    try:
+    files = (path / _MANIFEST,)
+    found = {"": _collected(path, texts, num_read, files, _HOLD_OUT)}
+    if all(len(parts) == 2 for parts in texts.values()):
         documents = {number: parts[1:] for number, parts in texts.items()}
-        return _collected(path, documents, num_read, (path / _MANIFEST,), _HOLD_OUT)
-    except TooFewError:
-        return None
+        with contextlib.suppress(TooFewError):
+            found["/passages"] = _collected(path, documents, num_read, files, _HOLD_OUT)
+    return found
 
 
 def read_dataset(folder: str | Path, limit: int = LIMIT, picking: bool = False) -> HeldOut:

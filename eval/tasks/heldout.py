@@ -37,12 +37,10 @@ def load(data: Path) -> Loaded:
         return Loaded([], {heldout.FOLDER: str(error)})
     tasks: list[Task] = []
     for name, path in found.items():
-        for title, held in ((name, heldout.read(path)), (f"{name}/passages", heldout.read_passages(path))):
-            if held is not None:
-                settings = {"crop_seed": heldout.SEED}
-                tasks.append(
-                    RetrievalTask(title, held.collection, held.files, HEADLINE, held.counts, held.text, settings)
-                )
+        for suffix, held in heldout.read_all(path).items():
+            settings = {"crop_seed": heldout.SEED}
+            title, counts = f"{name}{suffix}", held.counts
+            tasks.append(RetrievalTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings))
     return Loaded(tasks, {})
 
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from clearspan.common.words import word_spans
 from clearspan.eval.data import heldout
-from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_dataset
+from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_all, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.shards import KINDS, Dataset, Manifest
 from tests.train.conftest import publish
@@ -193,3 +193,25 @@ def test_a_triplets_sentence_ranks_the_positives(shared_data: Path, tmp_path: Pa
     for query, positive in zip(left, right, strict=True):
         expected.setdefault(bert.decode(query), set()).add(bert.decode(positive))
     assert answers == expected and len(answers[bert.decode(left[0])]) > 1
+
+
+@pytest.mark.parametrize(("num_words", "names"), [(40, ["", "/passages"]), (5, [""])])
+def test_pairs_are_read_as_crops_of_their_documents_too(
+    shared_data: Path, tmp_path: Path, num_words: int, names: list[str]
+) -> None:
+    """If the documents are long enough; a crop is of a document, never of the first text."""
+    tokenizer = shared_data / "tokenizers/bert-base-uncased"
+    bert = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    columns = KINDS["triplets"].schema(pa.uint16())
+    texts = ([f"title {n}" for n in range(60)], [" ".join([f"body {n} is long"] * (num_words // 4)) for n in range(60)])
+    lists = [
+        pa.array([bert.encode(text, add_special_tokens=False).ids for text in side], columns.field("tokens").type)
+        for side in texts
+    ]
+    batch = pa.RecordBatch.from_arrays([pa.array(range(60)), *lists], schema=columns)
+    found = read_all(publish(tmp_path / "validation", "triplets", [batch], tokenizer, 100_000))
+    assert list(found) == names
+    assert all(query.startswith("title ") for query in found[""].collection.queries)
+    if len(names) == 2:
+        passages = found["/passages"].collection
+        assert not any("title" in text for text in (*passages.queries, *passages.documents))
