@@ -142,6 +142,13 @@ CLAIMS = (
     Claim("NonLing-CSE", "Table E.1", "VisualCSE is better than SimCSE", "visualcse", "simcse", "transfer"),
     Claim("NonLing-CSE", "Table E.1", "AudioCSE is better than SimCSE", "audiocse", "simcse", "transfer"),
 )
+
+
+def needs_transfer(name: str) -> bool:
+    """Return whether a finding about a system is on SentEval's transfer tasks, which take most of an evaluation."""
+    return any(name in (claim.better, claim.worse) and set(TRANSFER) <= set(GROUPS[claim.group]) for claim in CLAIMS)
+
+
 NOT_MEASURED = {
     "DeCLUTR, Figure 3: larger models and more documents are better": "there is one encoder and one corpus",
     "DeCLUTR, Table 3: probing tasks": "their data takes hours of classifiers for each model",

@@ -170,9 +170,10 @@ def page(result: Mapping[str, Any]) -> str:
         "## Scores",
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
-        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['precision']}. RTE and MRPC: fine-tuned, "
-        "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of a document, find another crop of it "
-        f"among those of all documents in half of the {data['held-out documents']['examples']:,} that were held out.",
+        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['precision']}; RTE and MRPC: fine-tuned, "
+        "CLEAR's metrics; both of systems with such a finding. Held-out MRR: given a crop of a document, find another "
+        "crop of it among those of all documents in half of "
+        f"the {data['held-out documents']['examples']:,} that were held out.",
         "",
         *score_table(systems),
         "",

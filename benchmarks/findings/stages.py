@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from benchmarks.findings.claims import needs_transfer
 from benchmarks.findings.plan import PRETRAINED, UNTRAINED, Plan
 from benchmarks.findings.positives import CHANGES, write_pairs
 from benchmarks.findings.preparation import (
@@ -64,6 +65,7 @@ def stages(plan: Plan) -> list[Stage]:
     result += [recipes, untrained, base]
     data = "evaluation data"
     has_glue = any((plan.inputs.data / "glue" / name).is_dir() for name in GLUE_FOLDERS)
+    tuned: list[Stage] = []  # takes longest for the fewest findings: last
     result += [_evaluation(plan, name, 1, (data,)) for name in plan.words]
     result += [_evaluation(plan, name, 1, (data, name)) for name in (UNTRAINED, PRETRAINED)]
     for seed in range(1, plan.seeds + 1):
@@ -72,8 +74,8 @@ def stages(plan: Plan) -> list[Stage]:
             training = _training(plan, name, seed, _seconds(plan, system), (needs,))
             result += [training, _evaluation(plan, name, seed, (data, training.name))]
             if (scale.glue is None or name in scale.glue) and has_glue:
-                result.append(_evaluation(plan, name, seed, (data, training.name), "glue"))
-    return result
+                tuned.append(_evaluation(plan, name, seed, (data, training.name), "glue"))
+    return [*result, *tuned]
 
 
 def _seconds(plan: Plan, system: System) -> float:
@@ -152,7 +154,8 @@ def _wait_for(run: Path) -> None:
 def _evaluation(plan: Plan, name: str, seed: int, needs: tuple[str, ...], tasks: str = "frozen") -> Stage:
     scores, rates = plan.scores(name, seed, tasks), plan.scale.rates
     words: tuple[str, ...] = ("--model", plan.words.get(name, str(plan.model(name, seed))), "--name", name)
-    words += ("--tasks", "glue" if tasks == "glue" else "sts,transfer,heldout", "--data", str(plan.work / "data"))
+    frozen = "sts,transfer,heldout" if name not in plan.names or needs_transfer(name) else "sts,heldout"
+    words += ("--tasks", "glue" if tasks == "glue" else frozen, "--data", str(plan.work / "data"))
     words += ("--output", str(scores), "--protocol", "fast", "--cache", "none", "--quiet")
     words += ("--precision", plan.scale.precision) if tasks == "frozen" else ()
     words += ("--allow-missing",) if plan.scale.limit else ()
