@@ -3,7 +3,8 @@
     python -m benchmarks.adapting --work DIR --model all-MiniLM-L6-v2 --data DATA
 
     abstracts (Cranfield, also with their titles), docstrings (of the installed packages, also summary and rest),
-    sentences (Wikipedia), german (STS-B, without scores and test part)
+    sentences (Wikipedia), german (STS-B, without scores and test part), manuals (German manual pages and their
+    summaries: DATA/man/de, as in Debian's package manpages-de), long (documents of thousands of tokens)
         -> each case and seed: clearspan adapt -> clearspan eval -> difference from the model, with 95 % interval
 
 Prints the table of docs/adapt.md. The work folder keeps every case: the same command goes on after it was stopped.
@@ -11,7 +12,9 @@ Prints the table of docs/adapt.md. The work folder keeps every case: the same co
 
 import argparse
 import csv
+import gzip
 import json
+import re
 import resource
 import statistics
 from collections.abc import Callable, Iterable
@@ -34,6 +37,8 @@ from clearspan.train.adapt import verdict
 NUM_DOCSTRINGS, LONGEST_DOCSTRINGS = 4000, 4000
 """Modules, and the characters of one: recipes for short texts read no more than a part of longer ones."""
 PAIRS = 1000
+LONG = 8000
+"""Characters of a long document, about 2,000 tokens."""
 HYBRID = "hybrid:"
 
 
@@ -45,14 +50,21 @@ class Corpus:
         title: what the texts are.
         write: writes texts of the data folder to a .jsonl file, and labeled data into a folder for `clearspan eval`.
         held_out: the fraction of the texts that is held out.
-        tasks: what `clearspan eval` scores on the labeled data; judged: the figure of it, by task and metric.
+        tasks: what `clearspan eval` scores on the labeled data; judged: the figure of it, by task and metric; None:
+            there is no labeled data.
     """
 
     title: str
     write: Callable[[Path, Path, Path], None]
     held_out: float
     tasks: str
-    judged: Score
+    judged: Score | None
+
+    @property
+    def figures(self) -> dict[str, Score]:
+        """The figures of a case: key of the result -> task and metric."""
+        judged = {"judged": self.judged} if self.judged else {}
+        return {"heldout": HELD_OUT, **judged, "forgotten": FORGOTTEN}
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,34 @@ def write_sentences(data: Path, path: Path, labeled: Path) -> None:
     link(find_downstream(data) / "SICK", labeled / "downstream" / "SICK")
 
 
+def write_manuals(data: Path, path: Path, labeled: Path) -> None:
+    pages = [gzip.decompress(file.read_bytes()).decode() for file in sorted((data / "man" / "de").rglob("*.gz"))]
+    rows = [{"title": title, "text": text} for title, text in filter(None, map(manual, pages))]
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    link(data / "stsb_multi_mt" / "stsb-de-test.csv", labeled / "stsb_multi_mt" / "stsb-de-test.csv")
+
+
+def manual(page: str) -> tuple[str, str] | None:
+    """Return the summary and the description of a German manual page; None without them."""
+    heads_and_bodies = re.split(r'^\.SH "?(.*?)"?$', page, flags=re.MULTILINE)[1:]
+    sections = dict(zip(heads_and_bodies[::2], map(without_markup, heads_and_bodies[1::2]), strict=True))
+    _, dash, summary = sections.get("BEZEICHNUNG", "").partition(" - ")
+    description = sections.get("BESCHREIBUNG", "")
+    return (summary, description) if dash and description else None
+
+
+def without_markup(text: str) -> str:
+    """Return the words of a part of a manual page in roff."""
+    text = re.sub(r"^(\.\\\"|').*$|^\.[A-Za-z]{1,2}\b", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\\f(\(..|\[[^]]*\]|.)|\\[,/&:%|^]|\\s[+-]?\d+", "", text)
+    return " ".join(re.sub(r"\\(\(..|\[[^]]*\]|[^-e ])", " ", text).replace("\\-", "-").replace("\\", "").split())
+
+
+def write_long(data: Path, path: Path, labeled: Path) -> None:
+    rows = (json.loads(line) for file in sorted((data / "text").glob("*.jsonl")) for line in file.open("rb"))
+    write_lines(path, (row["text"] for row in rows if len(row["text"]) >= LONG))
+
+
 def write_lines(path: Path, texts: Iterable[str]) -> None:
     write_text(path, "".join(json.dumps({"text": text}) + "\n" for text in texts))
 
@@ -153,6 +193,14 @@ CORPORA = {
         "documentation of Python modules", write_docstrings, 0.1, "retrieval", ("retrieval/docstrings", "mrr")
     ),
     "german": Corpus("German sentences of STS-B", write_german, 0.1, "stsb-multilingual", ("stsb/de", "spearman")),
+    "manuals": Corpus(
+        "summaries and texts of German manual pages",
+        write_manuals,
+        0.2,
+        "stsb-multilingual",
+        ("stsb/de", "spearman"),
+    ),
+    "long": Corpus("documents of 2,000 tokens and more", write_long, 0.2, "sts", None),
     "sentences": Corpus("sentences of Wikipedia", write_sentences, 0.1, "sts", ("SICKRelatedness", "spearman")),
 }
 ONE_EPOCH, THREE_EPOCHS = ("training.epochs=1",), ("training.epochs=3",)
@@ -177,6 +225,11 @@ CASES = {
     "docstrings-static-from": Case("titled-docstrings", "a static encoder from the model", model="static:{}"),
     "docstrings-crops": Case("docstrings", "`crops`, 1 epoch", "crops", ONE_EPOCH),
     "docstrings-simcse": Case("docstrings", "SimCSE, 1 epoch", "simcse-unsup-bert-base", (*SIMCSE, *ONE_EPOCH)),
+    "manuals-pairs": Case("manuals", "`pairs`, as the command chooses"),
+    "manuals-static": Case("manuals", "a static encoder from the texts alone", model=""),
+    "manuals-static-from": Case("manuals", "a static encoder from the model", model="static:{}"),
+    "long-static": Case("long", "a static encoder from the texts alone", model=""),
+    "long-static-from": Case("long", "a static encoder from the model", model="static:{}"),
     "german-crops": Case("german", "`crops`, 1 epoch", "crops", ONE_EPOCH),
     "german-simcse": Case("german", "SimCSE, 1 epoch", "simcse-unsup-bert-base", (*SIMCSE, *ONE_EPOCH)),
     "sentences-crops": Case("sentences", "`crops`, 1 epoch", "crops", ONE_EPOCH),
@@ -249,7 +302,7 @@ class Study:
         scores, examples = saved.read(folder).scores, saved.read_examples(folder / saved.EXAMPLES)
         return {
             (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
-            for task, metric in (HELD_OUT, CORPORA[corpus].judged, FORGOTTEN)
+            for task, metric in CORPORA[corpus].figures.values()
             if task in scores
         }
 
@@ -280,7 +333,7 @@ def measure_case(study: Study, name: str, seeds: range) -> dict[str, Any]:
     hybrids = [study.score(name, f"{name}-{seed}-hybrid", f"{HYBRID}{model}", texts) for seed, model in models.items()]
     bm25 = study.score(name, "bm25", "bm25", texts)
     row: dict[str, Any] = {"corpus": corpus, "title": CASES[name].title, "minutes": round(statistics.mean(minutes), 1)}
-    for key, score in (("heldout", HELD_OUT), ("judged", CORPORA[corpus].judged), ("forgotten", FORGOTTEN)):
+    for key, score in CORPORA[corpus].figures.items():
         change = compare(after, [before], [score])
         assert change is not None
         figures = {"before": before[score].figure, "after": before[score].figure + change.difference}
@@ -296,10 +349,11 @@ def table(result: dict[str, Any]) -> str:
     head = ["texts", "recipe", "minutes", "held-out texts, MRR", "labeled data of the domain", "English STS-B"]
     lines = [head, ["---"] * len(head)]
     for row in result["cases"].values():
-        task, metric = CORPORA[row["corpus"]].judged
-        figures = [described(row[key]) for key in ("heldout", "judged", "forgotten")]
-        figures[1] = f"{task.rpartition('/')[2]}, {metric}: {figures[1]}"
-        lines.append([CORPORA[row["corpus"]].title, row["title"], f"{row['minutes']:g}", *figures])
+        corpus = CORPORA[row["corpus"]]
+        figures = [described(row[key]) if key in row else "" for key in ("heldout", "judged", "forgotten")]
+        if corpus.judged:
+            figures[1] = f"{corpus.judged[0].rpartition('/')[2]}, {corpus.judged[1]}: {figures[1]}"
+        lines.append([corpus.title, row["title"], f"{row['minutes']:g}", *figures])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
