@@ -23,11 +23,19 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns of a row among these names, or None if the choice is unclear."""
-    columns = next((list(columns) for columns in reading.columns if set(columns) <= set(names)), None)
-    if columns is None and reading.by_order and len(names) in ROWS_OF:
-        return list(names)
-    return columns
+    """Return the columns of a row among these names, or None if the choice is unclear. Where no set of columns is there
+    as it is written, letter case and surrounding spaces are ignored.
+    """
+    for written in (str, _plain):
+        known = {written(name): name for name in reversed(names)}
+        for columns in reading.columns:
+            if known.keys() >= set(map(written, columns)):
+                return [known[written(column)] for column in columns]
+    return list(names) if reading.by_order and len(names) in ROWS_OF else None
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
 
 
 def wanted(sets: Sequence[Sequence[str]]) -> str:

@@ -36,7 +36,7 @@ def test_the_dataset_is_that_of_triplets(direct: Command, tmp_path: Path) -> Non
     assert manifests[0].kind == manifests[1].kind and manifests[0].counts == manifests[1].counts
 
 
-@pytest.mark.parametrize(("title", "text"), [("title", "text"), ("question", "answer"), ("headline", "body")])
+@pytest.mark.parametrize(("title", "text"), [("title", "text"), ("question", "answer"), ("Headline", " BODY")])
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_usual_names_are_found_and_said(
     direct: Command, tmp_path: Path, title: str, text: str, form: str, decoded
@@ -140,6 +140,7 @@ def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
         ([{"title": "", "text": "It rains."}] * 9 + [{"title": "Rain", "text": "It rains."}], None),
         ([{"text": "It rains."}] * 3 + [{"title": "Rain", "text": "It rains."}] * 9, ("title", "text")),
         ([{"question": "Rain?", "answer": "It rains.", "title": None}] * 9, ("question", "answer")),
+        ([{"Title": "Rain", "TEXT ": "It rains."}], ("Title", "TEXT ")),
         ([{"name": "Rain", "words": "It rains."}], None),
     ],
 )

@@ -15,7 +15,7 @@ import torch
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval import compare, saved
 from clearspan.eval.api import load_model
-from clearspan.train import adapt
+from clearspan.train import adapt, adapt_recipe
 from tests.train.conftest import write_dataset
 
 
@@ -164,10 +164,10 @@ def test_a_call_that_is_refused_keeps_the_verdict(tmp_path: Path, monkeypatch: p
 
 
 def test_the_users_length_replaces_the_chosen_one() -> None:
-    chosen, given = adapt.choose(700, 100, False), ["training.max_steps=50", "optimizer.eps=1e-7"]
+    chosen, given = adapt_recipe.choose(700, 100, False), ["training.max_steps=50", "optimizer.eps=1e-7"]
     assert "training.epochs=3" in chosen.changes
-    assert adapt.kept(chosen.changes, given) == [key for key in chosen.changes if key != "training.epochs=3"]
-    assert adapt.kept(chosen.changes, given[1:]) == list(chosen.changes)
+    assert adapt_recipe.kept(chosen.changes, given) == [key for key in chosen.changes if key != "training.epochs=3"]
+    assert adapt_recipe.kept(chosen.changes, given[1:]) == list(chosen.changes)
 
 
 @pytest.mark.parametrize(
@@ -219,27 +219,27 @@ def test_a_step_without_its_record_is_refused(tmp_path: Path, lost: str) -> None
 @pytest.mark.parametrize(
     ("num_texts", "median", "is_static", "recipe", "changes"),
     [
-        (5_000, 30, False, "simcse-unsup-bert-base", adapt.SENTENCES),
+        (5_000, 30, False, "simcse-unsup-bert-base", adapt_recipe.SENTENCES),
         (5_000, 100, False, "crops", ("training.epochs=3",)),
         (50_000, 400, False, "crops", ()),
-        (50_000, 2_048, False, "contrastive-only", adapt.LONG_TEXTS),
-        (5_000, 30, True, "static", adapt.STATIC),
+        (50_000, 2_048, False, "contrastive-only", adapt_recipe.LONG_TEXTS),
+        (5_000, 30, True, "static", adapt_recipe.STATIC),
     ],
 )
 def test_the_recipe_follows_from_texts_and_model(
     num_texts: int, median: int, is_static: bool, recipe: str, changes: tuple[str, ...]
 ) -> None:
-    chosen = adapt.choose(num_texts, median, is_static)
+    chosen = adapt_recipe.choose(num_texts, median, is_static)
     assert (chosen.recipe, chosen.changes) == (recipe, changes)
     assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
     assert ("single sentences" in chosen.reason) == (median < 32)
-    assert adapt.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
-    titled = adapt.choose(num_texts, median, is_static, has_titles=True)
+    assert adapt_recipe.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
+    titled = adapt_recipe.choose(num_texts, median, is_static, has_titles=True)
     assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
 
 
 def test_the_median_is_that_of_the_histogram() -> None:
-    assert adapt.median({"16": 3, "24": 4, "512": 2}) == 24 and adapt.median({"16": 5, "24": 4}) == 16
+    assert adapt_recipe.median({"16": 3, "24": 4, "512": 2}) == 24 and adapt_recipe.median({"16": 5, "24": 4}) == 16
 
 
 def test_a_dry_run_prints_the_commands_and_writes_nothing(
