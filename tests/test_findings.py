@@ -247,6 +247,9 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
         "systems": known,
         "left_out": {"combined": "needs --audio"},
         "claims": compared,
+        "controls": [
+            {**results._claim(claims.CONTROLS[0], {}), "verdict": {**compared[0]["verdict"], "difference": -7}}
+        ],
         "not_measured": claims.NOT_MEASURED,
     }
     text = page.page(result)
@@ -256,6 +259,7 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
     assert since in earlier and head not in earlier
     assert all(claim.text in text for claim in claims.CLAIMS) and all(name in text for name in claims.NOT_MEASURED)
     assert "| <one> | 41.0 ± 1.0 | 41.0 ± 1.0 |" in text and "| <two> | **60.0** | **60.0** |" in text
+    assert "| -7.0 | -2.0 to -0.5 | *worse* |" in text and claims.CONTROLS[0].text not in earlier
     assert "| -1.2 | -2.0 to -0.5 | *opposite* |" in text and "999 to 999" in text and "1 opposite" in text
     drawn = ElementTree.fromstring(page.plot(known))
     assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 4
@@ -263,7 +267,7 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
 
 def test_every_claim_compares_systems_that_there_are() -> None:
     known = {*systems(SCALES["cpu"]), "glove", "pretrained", "untrained"}
-    assert all({claim.better, claim.worse} <= known and claim.group in claims.GROUPS for claim in claims.CLAIMS)
+    assert all({claim.better, claim.worse} <= known and claim.group in claims.GROUPS for claim in claims.COMPARED)
     assert {claim.paper for claim in claims.CLAIMS} == {"DeCLUTR", "CLEAR", "SimCSE", "NonLing-CSE"}
     fine_tuned = [{claim.better, claim.worse} for claim in claims.CLAIMS if claim.group == "GLUE"]
     assert set(SCALES["cpu"].glue or ()) in fine_tuned

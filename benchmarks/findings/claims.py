@@ -7,7 +7,7 @@ are compared twice: for systems that contrast [CLS], as the paper's do, and for 
 
 from dataclasses import dataclass
 
-from benchmarks.findings.systems import POOLS
+from benchmarks.findings.systems import AUGMENTATIONS, POOLS
 
 Score = tuple[str, str]
 """(task, metric) of `results.json`."""
@@ -142,11 +142,41 @@ CLAIMS = (
     Claim("NonLing-CSE", "Table E.1", "VisualCSE is better than SimCSE", "visualcse", "simcse", "transfer"),
     Claim("NonLing-CSE", "Table E.1", "AudioCSE is better than SimCSE", "audiocse", "simcse", "transfer"),
 )
+CONTROLS = (
+    Claim(
+        *("DeCLUTR", "5.3, Figure 3", "a tenth of MLM's loss beside the spans, in place of all of it"),
+        *("declutr-light-mlm", "declutr", "STS + transfer"),
+    ),
+    Claim(
+        *("DeCLUTR", "5.3, Figure 3", "a tenth of MLM's loss beside the spans, in place of none"),
+        *("declutr-light-mlm", "declutr-spans-only", "STS + transfer"),
+    ),
+    *(
+        Claim(
+            "CLEAR",
+            "3.2",
+            f"{name}: contrasting means, in place of [CLS]",
+            f"clear-{name}-mean",
+            f"clear-{name}",
+            "STS",
+        )
+        for name in AUGMENTATIONS
+    ),
+    *(
+        Claim(
+            *("CLEAR", "3.1", f"one token deleted, in place of del-span, contrasting {contrasted}"),
+            *(f"clear-1-token{suffix}", f"clear-del-span{suffix}", "STS"),
+        )
+        for suffix, (_, contrasted) in POOLS.items()
+    ),
+)
+"""Pairs of systems that differ in one thing: they say why a finding comes out as it does here."""
+COMPARED = (*CLAIMS, *CONTROLS)
 
 
 def needs_transfer(name: str) -> bool:
     """Return whether a finding about a system is on SentEval's transfer tasks, which take most of an evaluation."""
-    return any(name in (claim.better, claim.worse) and set(TRANSFER) <= set(GROUPS[claim.group]) for claim in CLAIMS)
+    return any(name in (claim.better, claim.worse) and set(TRANSFER) <= set(GROUPS[claim.group]) for claim in COMPARED)
 
 
 NOT_MEASURED = {

@@ -30,6 +30,10 @@ COLORS = {
 """Paper -> color of its systems in the plot."""
 ROW, LEFT, WIDTH, MARGIN = 17, 250, 700, 14
 
+VERDICTS = {word: word for word in (REPRODUCED, NOISE, OPPOSITE)}
+CHANGES = {REPRODUCED: "better", NOISE: NOISE, OPPOSITE: "worse"}
+"""Verdict -> its word in a table."""
+
 Systems = Mapping[str, Mapping[str, Any]]
 
 
@@ -69,10 +73,11 @@ def _values(system: Mapping[str, Any], score: Score) -> list[float]:
     return list(system["scores"].get(score[0], {}).get(score[1], []))
 
 
-def claim_table(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of the table of verdicts."""
+def claim_table(claims: Sequence[Mapping[str, Any]], words: Mapping[str, str] = VERDICTS) -> list[str]:
+    """Return the lines of the table of verdicts, or of controls with other words for them."""
+    what = "finding" if words is VERDICTS else "change"
     lines = [
-        "| paper | where | finding | scores | difference | 95 % interval | verdict |",
+        f"| paper | where | {what} | scores | difference | 95 % interval | verdict |",
         "|---|---|---|---|---|---|---|",
     ]
     for claim in claims:
@@ -83,7 +88,7 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(f"{start} | | | not measured at this scale |")
             continue
         interval = f"{verdict['low']:+.1f} to {verdict['high']:+.1f}"
-        lines.append(f"{start} | {verdict['difference']:+.1f} | {interval} | *{verdict['word']}* |")
+        lines.append(f"{start} | {verdict['difference']:+.1f} | {interval} | *{words[verdict['word']]}* |")
     return lines
 
 
@@ -153,6 +158,12 @@ def page(result: Mapping[str, Any]) -> str:
         "- The pretrained encoder keeps its masked-LM head, with which every system with MLM begins. CLEAR's systems "
         "contrast [CLS], as in the paper, or means; in the control `1-token` a view lacks one token of its sentence."
     )
+    controls = [
+        "Runs that change one thing; where that makes up for the difference of an opposite finding, it is the reason:",
+        "",
+        *claim_table(result.get("controls", []), CHANGES),
+        "",
+    ]
     spread = f"{min(tokens):,} to {max(tokens):,}" if tokens else "none"
     lines = [
         "# The papers' findings, measured",
@@ -187,6 +198,7 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         *claim_table(claims),
         "",
+        *(controls if not earlier else []),
         "Without a verdict:",
         "",
         *(f"- {finding}. Reason: {reason}." for finding, reason in result["not_measured"].items()),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.findings.claims import CLAIMS, COLUMNS, GROUPS, NOT_MEASURED, Claim, Score
+from benchmarks.findings.claims import CLAIMS, COLUMNS, COMPARED, CONTROLS, GROUPS, NOT_MEASURED, Claim, Score
 from benchmarks.findings.plan import PRETRAINED, ROOT, UNTRAINED, Plan
 from benchmarks.findings.preparation import patches_of_a_step
 from benchmarks.findings.verdicts import Run, Sampled, compare
@@ -49,6 +49,7 @@ def collect(plan: Plan) -> dict[str, Any]:
         "systems": {name: _system(plan, name, seeds) for name, seeds in plan.runs().items()},
         "left_out": plan.skipped,
         "claims": [_claim(claim, sampled) for claim in CLAIMS],
+        "controls": [_claim(claim, sampled) for claim in CONTROLS],
         "not_measured": NOT_MEASURED,
     }
 
@@ -126,7 +127,7 @@ def _training(plan: Plan, name: str, seed: int) -> dict[str, float]:
 
 def _sampled(plan: Plan, name: str, seed: int) -> Run:
     """Return a run's scores with their bootstrap over examples, of the scores that a claim uses."""
-    wanted = {score for claim in CLAIMS if name in (claim.better, claim.worse) for score in GROUPS[claim.group]}
+    wanted = {score for claim in COMPARED if name in (claim.better, claim.worse) for score in GROUPS[claim.group]}
     run: dict[Score, Sampled] = {}
     for evaluation in _evaluations(plan, name, seed):
         examples = saved.read_examples(evaluation.folder / saved.EXAMPLES)

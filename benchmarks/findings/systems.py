@@ -110,6 +110,12 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
         "mlm": System("MLM only, on spans", "DeCLUTR", {"mlm": separate}, {"documents": documents * 3 // 2}),
         "declutr": declutr("DeCLUTR: spans + MLM"),
         "declutr-spans-only": System("spans only", "DeCLUTR", {"spans": both["spans"]}, {"documents": documents}),
+        "declutr-light-mlm": System(
+            "spans + a tenth of MLM's loss",
+            "DeCLUTR",
+            {**both, "mlm": {**both["mlm"], "weight": 0.1}},
+            {"documents": documents},
+        ),
         "declutr-1-anchor": declutr("1 anchor, twice the documents", 2, num_anchors=1),
         "declutr-2-positives": declutr("2 positives", 0.75, num_positives=2),
         "declutr-adjacent": declutr("adjacent positives", positives="adjacent"),
