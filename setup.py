@@ -102,14 +102,8 @@ setup(
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",
-            "datasketch>=1.6",
             "datatrove>=0.6",
-            "lingua-language-detector>=2.1",
-            "nlpaug>=1.1.11",
             "psutil>=6",
-            "spacy>=3.8",
-            "trafilatura>=2.0",
-            "warcio>=1.8",
         ],
     },
     classifiers=[

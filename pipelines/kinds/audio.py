@@ -55,7 +55,7 @@ class Audio(LabeledKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on the clips of `benchmarks.modalities`, FLAC at 16 kHz."""
+        """Rate measured on the clips of `docs/benchmarks.md`, FLAC at 16 kHz."""
         return 12e6
 
     def options(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Images(LabeledKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on the 500 x 375 photographs of `benchmarks.modalities`."""
+        """Rate measured on the 500 x 375 photographs of `docs/benchmarks.md`."""
         return 16e6
 
     def options(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Identification of a text's language by py3langid, from an excerpt.
 
 py3langid (BSD) knows 140 languages, has its model in its wheel (4.5 MB), and takes 130 MB of memory in each process.
-`benchmarks.languages` measures it beside lingua, whose models for all languages take 1 GB.
+`docs/benchmarks.md` has it beside lingua, whose models for all languages take 1 GB.
 
 The probabilities are a softmax, scaled by the length of the text. The detector separates some languages that users name
 as one: those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and Cantonese.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PACKAGE = "py3langid"
 EXCERPT = 300
 """Characters examined at the beginning of a text, and as many again from its middle. More change the result for less
-than 0.5 % of the texts of `benchmarks.languages`, and take longer in proportion."""
+than 0.5 % of the texts of `docs/benchmarks.md`, and take longer in proportion."""
 MEMBERS = {
     "ar": ("ary", "arz"),
     "ku": ("sdh",),
