@@ -134,6 +134,14 @@ def utf8(text: str) -> bytes:
         raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
 
 
+def checked_text(cell: object) -> str:
+    """Return a cell of a row. Raise RecordError unless it is a text."""
+    if not isinstance(cell, str):
+        raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
+    utf8(cell)
+    return cell
+
+
 def text_id(data: bytes) -> int:
     """Return the first 63 bits of blake2b over a text's UTF-8 bytes."""
     return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1

@@ -5,11 +5,7 @@
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
 all texts of the row. Rows that share a text in any column are on one side of the held-out part (`units.linking`).
 
-With `nli` a row is a premise, a hypothesis and their label, and triplets are built as in SimCSE's NLI file. For each
-premise of a file, in order of first occurrence, the first entailed hypothesis is paired with the first contradicting
-one, the second with the second, and so on. The counts are of rows: of a pair, the entailed row is kept and the
-contradicting one filtered as "negative"; a row without a partner is "unpaired". A file is never cut, and its entailed
-and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
+With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`).
 
 With `pairs` a row is two fields of a record, such as its title and its body: the pairs that a text's structure gives
 (E5, Wang et al. 2022, section 3). A record that lacks one of them, or whose two are equal, is filtered, not bad.
@@ -27,11 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds import check_positive, nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting
-from clearspan.pipelines.kinds.text_inputs import grouped_id, utf8
+from clearspan.pipelines.kinds.text_inputs import checked_text, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
-from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
@@ -45,14 +40,6 @@ COLUMNS = (
     ("anchor", "positive"),
 )
 """Column names in published files; other files with two or three columns are read in the order of the columns."""
-NLI_COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))
-ENTAILMENT, NEUTRAL, CONTRADICTION, UNLABELLED = "entailment", "neutral", "contradiction", "unlabelled"
-LABELS = {
-    **{name: name for name in (ENTAILMENT, NEUTRAL, CONTRADICTION)},
-    **dict(zip(("0", "1", "2"), (ENTAILMENT, NEUTRAL, CONTRADICTION), strict=True)),
-    **dict.fromkeys(("-", "-1", ""), UNLABELLED),
-}
-"""Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
 MISSING, EQUAL = "missing_field", "equal_texts"
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
@@ -145,9 +132,9 @@ class Triplets(TextKind):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        nli = (NEUTRAL, UNLABELLED, "negative", "unpaired") if self.nli else ()
+        of_labels = (nli.NEUTRAL, nli.UNLABELLED, "negative", "unpaired") if self.nli else ()
         missing, long = [MISSING, EQUAL] if self.pairs else [], ["long_tokens"] if self.long == "drop" else []
-        return (*nli, *missing, "empty", "short_tokens", *long, *super().reasons)
+        return (*of_labels, *missing, "empty", "short_tokens", *long, *super().reasons)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -166,7 +153,7 @@ class Triplets(TextKind):
         """Sets of column names; a row is read from the first set that its table has."""
         if self.columns:
             return (self.columns,)
-        return NLI_COLUMNS if self.nli else COLUMNS
+        return nli.COLUMNS if self.nli else COLUMNS
 
     def options(self) -> dict[str, Any]:
         inapplicable = ("text_field", "text_per", "document_separator")
@@ -210,8 +197,8 @@ class Triplets(TextKind):
             "empty": ("have an empty text", ""),
             "short_tokens": of_length,
             "long_tokens": of_length,
-            NEUTRAL: ("are neutral", pairing),
-            UNLABELLED: ("are unlabelled", pairing),
+            nli.NEUTRAL: ("are neutral", pairing),
+            nli.UNLABELLED: ("are unlabelled", pairing),
             "unpaired": ("have no partner of the same premise", pairing),
             "negative": ("are the negatives of other rows", ""),
         }
@@ -236,7 +223,7 @@ class TripletWorker(TextWorker[Triplets]):
             PipelineError: some rows have a negative and others have none.
         """
         self.tokenization.start_unit(watch)
-        rows = self._paired(records, tally) if self.kind.nli else self._rows(records, tally)
+        rows = self._rows(records, tally)
         waiting: list[tuple[np.ndarray, list[Ragged]]] = []
         num = size = 0
         is_first = True
@@ -256,11 +243,17 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows that hold texts; count the others."""
+        if self.kind.nli:
+            for texts, source in nli.paired(records, self._cells, tally):
+                row = self._prepared(texts, source)
+                if self._is_left(row, tally.counts):
+                    yield row
+            return
         num_texts = 0
         for record in records:
             tally.counts.read += 1
             try:
-                row = self._prepared(tuple(map(_text, self._cells(record))), record.source)
+                row = self._prepared(tuple(map(checked_text, self._cells(record))), record.source)
             except RecordError as problem:
                 if self.kind.pairs and isinstance(problem, MissingFieldError):
                     tally.counts.filtered[MISSING] += 1
@@ -277,40 +270,6 @@ class TripletWorker(TextWorker[Triplets]):
             if self._is_left(row, tally.counts):
                 yield row
 
-    def _paired(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the triplets of each file's NLI rows; count each row once."""
-        for _, rows in itertools.groupby(records, key=lambda record: record.name):
-            yield from self._paired_in_file(rows, tally)
-
-    def _paired_in_file(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        counts = tally.counts
-        premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
-        for record in records:
-            counts.read += 1
-            try:
-                premise, hypothesis, label = self._labelled(record)
-            except RecordError as problem:
-                tally.reject(record, problem)
-                continue
-            if label in (NEUTRAL, UNLABELLED):
-                counts.filtered[label] += 1
-            elif not (premise.strip() and hypothesis.strip()):
-                counts.filtered["empty"] += 1
-            else:
-                entailed, contradicting = premises.setdefault(premise, ([], []))
-                if label == ENTAILMENT:
-                    entailed.append((hypothesis, record.source))
-                else:
-                    contradicting.append(hypothesis)
-        for premise, (entailed, contradicting) in premises.items():
-            pairs = list(zip(entailed, contradicting, strict=False))
-            counts.filtered["negative"] += len(pairs)
-            counts.filtered["unpaired"] += len(entailed) + len(contradicting) - 2 * len(pairs)
-            for (hypothesis, source), negative in pairs:
-                row = self._prepared((premise, hypothesis, negative), source)
-                if self._is_left(row, counts):
-                    yield row
-
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
         if record.problem:
@@ -324,21 +283,10 @@ class TripletWorker(TextWorker[Triplets]):
         if columns is None:
             named = wanted(self.kind.column_sets)
             mend = f"name them in order with {self.reading.option}"
-            if any(set(names) <= set(value) for names in NLI_COLUMNS) and not self.kind.columns:
+            if any(set(names) <= set(value) for names in nli.COLUMNS) and not self.kind.columns:
                 mend = "add --nli"
             raise MissingFieldError(f"no fields {named}", list(value), mend)
         return [value[column] for column in columns]
-
-    def _labelled(self, record: Record) -> tuple[str, str, str]:
-        """Return a row's premise, hypothesis and label."""
-        cells = self._cells(record)
-        if len(cells) != 3:
-            raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")
-        premise, hypothesis = map(_text, cells[:2])
-        label = str(cells[2]).strip().lower()
-        if label not in LABELS:
-            raise RecordError(f'the label "{label[:40]}" is not one of {", ".join(name for name in LABELS if name)}')
-        return premise, hypothesis, LABELS[label]
 
     def _prepared(self, texts: tuple[str, ...], source: str) -> TripletRow:
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source)
@@ -383,19 +331,11 @@ class TripletWorker(TextWorker[Triplets]):
         return ids, [tokens.take(kept * width + column) for column in range(width)]
 
 
-def _text(cell: Any) -> str:
-    """Return a cell. Raise RecordError unless it is a text."""
-    if not isinstance(cell, str):
-        raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
-    utf8(cell)
-    return cell
-
-
 def _check_texts(rows: Sequence[TripletRow]) -> None:
     """Raise PipelineError if a column, chosen by its position, holds labels or scores in place of texts."""
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(
-            text.strip().lower() in LABELS or NUMBER.fullmatch(text) for text in column
+            text.strip().lower() in nli.LABELS or NUMBER.fullmatch(text) for text in column
         ):
             raise PipelineError(
                 f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add --nli if rows "

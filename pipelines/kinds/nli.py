@@ -1,0 +1,79 @@
+"""Triplets from rows of natural language inference, as in SimCSE's NLI file.
+
+A row is a premise, a hypothesis and their label. For each premise of a file, in order of first occurrence, the first
+entailed hypothesis is paired with the first contradicting one, the second with the second, and so on. The counts are
+of rows: of a pair, the entailed row is kept and the contradicting one filtered as "negative"; a row without a partner
+is "unpaired". A file is never cut, and its entailed and contradicting rows stay in memory: about 200 MB for the half
+a million rows of SNLI.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from clearspan.pipelines.kinds.text_inputs import checked_text
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import RecordError, Tally
+
+COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))
+ENTAILMENT, NEUTRAL, CONTRADICTION, UNLABELLED = "entailment", "neutral", "contradiction", "unlabelled"
+LABELS = {
+    **{name: name for name in (ENTAILMENT, NEUTRAL, CONTRADICTION)},
+    **dict(zip(("0", "1", "2"), (ENTAILMENT, NEUTRAL, CONTRADICTION), strict=True)),
+    **dict.fromkeys(("-", "-1", ""), UNLABELLED),
+}
+"""Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
+Texts = tuple[str, str, str]
+
+
+def paired(
+    records: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally
+) -> Iterator[tuple[Texts, str]]:
+    """Yield the triplets of each file's rows, with the source of the entailed one; count each row once.
+
+    Args:
+        cells: returns the values of a row's columns, and raises RecordError for one that cannot be read.
+    """
+    for _, rows in itertools.groupby(records, key=lambda record: record.name):
+        yield from _paired_in_file(rows, cells, tally)
+
+
+def _paired_in_file(
+    records: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally
+) -> Iterator[tuple[Texts, str]]:
+    counts = tally.counts
+    premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
+    for record in records:
+        counts.read += 1
+        try:
+            premise, hypothesis, label = _labelled(cells(record))
+        except RecordError as problem:
+            tally.reject(record, problem)
+            continue
+        if label in (NEUTRAL, UNLABELLED):
+            counts.filtered[label] += 1
+        elif not (premise.strip() and hypothesis.strip()):
+            counts.filtered["empty"] += 1
+        else:
+            entailed, contradicting = premises.setdefault(premise, ([], []))
+            if label == ENTAILMENT:
+                entailed.append((hypothesis, record.source))
+            else:
+                contradicting.append(hypothesis)
+    for premise, (entailed, contradicting) in premises.items():
+        pairs = list(zip(entailed, contradicting, strict=False))
+        counts.filtered["negative"] += len(pairs)
+        counts.filtered["unpaired"] += len(entailed) + len(contradicting) - 2 * len(pairs)
+        for (hypothesis, source), negative in pairs:
+            yield (premise, hypothesis, negative), source
+
+
+def _labelled(cells: list[Any]) -> Texts:
+    """Return a row's premise, hypothesis and label."""
+    if len(cells) != 3:
+        raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")
+    premise, hypothesis = map(checked_text, cells[:2])
+    label = str(cells[2]).strip().lower()
+    if label not in LABELS:
+        raise RecordError(f'the label "{label[:40]}" is not one of {", ".join(name for name in LABELS if name)}')
+    return premise, hypothesis, LABELS[label]
