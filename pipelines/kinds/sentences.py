@@ -21,10 +21,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive, flag
+from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds.augmenting import add_augmenting_arguments, augmentation_of
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Selected, TextKind, TextWorker, excluded_of, listed, meeting
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
@@ -44,18 +45,6 @@ BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 MAX_VIEWS = 100
-AUGMENTING = ("views", "unit", "augment_seed")
-"""Options that need --augment."""
-STEP_OF = {
-    "synonyms": "subs",
-    "subs": "subs",
-    "del_word": "del-word",
-    "del_spans": "del-span",
-    "del_span": "del-span",
-    "reorder_pairs": "reorder",
-    "reorder_span": "reorder",
-}
-"""Options that need a step of --augment, and the step."""
 NEAR_UNIT_BYTES = 16_000_000
 """Input of a unit with --near-dedup: a worker holds 650 to 1,300 bytes for each sentence of a unit."""
 
@@ -91,18 +80,8 @@ class Sentences(TextKind):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_augmenting_arguments(parser)
         add = parser.add_argument
-        add("--augment", metavar="STEPS", help="del-word, del-span, reorder, subs, joined by + (default: no views)")
-        add("--synonyms", metavar="FILE", help="for subs, local: JSON of words to lists of words, or lines with tabs")
-        add("--views", type=int, metavar="K", help="augmented views of each sentence (default 2)")
-        add("--unit", choices=UNITS, help="unit of deletion and reordering (default token)")
-        add("--augment-seed", type=int, metavar="N", help="random seed of the views (default 42)")
-        add("--del-word", type=float, metavar="P", help="fraction of units deleted (default 0.7)")
-        add("--del-spans", type=int, metavar="N", help="spans deleted (default 5)")
-        add("--del-span", type=float, metavar="P", help="fraction of units in each deleted span (default 0.05)")
-        add("--reorder-pairs", type=int, metavar="N", help="pairs of spans that are swapped (default 5)")
-        add("--reorder-span", type=float, metavar="P", help="fraction of units in each span (default 0.05)")
-        add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
         add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer even if no step deletes")
         add("--no-split", action="store_true", help="each record is a sentence (for lines add --text-per line)")
         add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences, often scraps (default 4)")
@@ -135,7 +114,7 @@ class Sentences(TextKind):
             raise ValueError(
                 f"--language {arguments.language}: give a code of ISO 639-1 in lower case, such as en, de or zh"
             )
-        augmentation = _augmentation(arguments)
+        augmentation = augmentation_of(arguments)
         views = 2 if arguments.views is None else arguments.views
         if not 1 <= views <= MAX_VIEWS:
             raise ValueError(f"--views must be from 1 to {MAX_VIEWS} (for none, leave --augment out)")
@@ -249,29 +228,6 @@ class Sentences(TextKind):
             none = "synonyms: NO word has one, so nothing was substituted: is the table in the language of the texts?"
             return [*lines, none]
         return [*lines, f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
-
-
-def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
-    """Return the augmentation of a command line. Raise ValueError if one of its options is out of range or unused."""
-    set_options = {name for name in (*AUGMENTING, *STEP_OF) if getattr(arguments, name) is not None}
-    if arguments.augment is None:
-        for name in (*AUGMENTING, *STEP_OF):
-            if name in set_options:
-                raise ValueError(f"{flag(name)} has no effect without --augment: add it, e.g. --augment subs+del-span")
-        return None
-    fields = {field.name for field in dataclasses.fields(Augmentation)}
-    try:
-        augmentation = Augmentation.parse(
-            arguments.augment, **{name: getattr(arguments, name) for name in sorted(set_options & fields)}
-        )
-    except AugmentationError as error:
-        raise ValueError(f"{'--augment' if error.field == 'steps' else flag(error.field)} {error.reason}") from None
-    for name, step in STEP_OF.items():
-        if name in set_options and step not in augmentation.steps:
-            raise ValueError(f"{flag(name)} has no effect without the step {step}: add it to --augment")
-    if augmentation.substitutes and not arguments.synonyms:
-        raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
-    return augmentation
 
 
 class _Kept(NamedTuple):
