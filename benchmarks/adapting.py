@@ -85,7 +85,7 @@ class Case:
 
     @property
     def is_made(self) -> bool:
-        """Whether the command makes the model that it trains, a static encoder."""
+        """Return whether the command makes the model that it trains, a static encoder."""
         return self.model != "{}"
 
 

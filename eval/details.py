@@ -69,7 +69,7 @@ class RankCurve:
 
 @dataclass(frozen=True)
 class Details:
-    """What a report shows of a task besides its scores. An empty line in `text` separates paragraphs."""
+    """The parts of a task that a report shows besides its scores. An empty line in `text` separates paragraphs."""
 
     text: str = ""
     tables: Sequence[Table] = ()

@@ -130,7 +130,7 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Whether files are not cut into pieces: those in another encoding have other places of bytes when read."""
+        """Return whether files are not cut: those in another encoding have other places of bytes when read."""
         return self.whole or self.encoding is not None
 
 

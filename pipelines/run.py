@@ -71,12 +71,12 @@ class Options:
 
     @property
     def runner_named(self) -> bool:
-        """Whether the user names a Beam runner instead of using this machine."""
+        """Return whether the user names a Beam runner instead of using this machine."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
 
     @property
     def on_dataflow(self) -> bool:
-        """Whether the named runner is Dataflow."""
+        """Return whether the named runner is Dataflow."""
         return self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
 
 

@@ -70,7 +70,7 @@ class Search:
 
     @property
     def inputs(self) -> list[str]:
-        """What the command reads, perhaps in a bucket."""
+        """Return the paths that the command reads, perhaps in a bucket."""
         return [self.folder]
 
     @classmethod

@@ -68,7 +68,7 @@ class Vocabulary:
 
     @property
     def reading(self) -> Reading:
-        """How texts are read from the inputs."""
+        """Return how texts are read from the inputs."""
         return Reading(
             max_bytes=self.max_document_bytes,
             field=self.text_field,

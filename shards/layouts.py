@@ -44,7 +44,7 @@ class Layout(ABC):
     """Way to store batches as the members of a tar."""
 
     row_is_sample: bool
-    """Whether plain webdataset yields one sample per row (True) or per batch (False)."""
+    """True: plain webdataset yields one sample per row; False: per batch."""
 
     @abstractmethod
     def members(self, batch: pa.RecordBatch, key: str) -> Iterator[tuple[str, bytes]]:

@@ -65,7 +65,7 @@ class Kind:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether examples hold token ids, so that a dataset must have a tokenizer."""
+        """Return whether examples hold token ids, so that a dataset must have a tokenizer."""
         return any(column.endswith(f":{TOKENS}") for column in self.columns)
 
     def schema(

@@ -74,7 +74,7 @@ class Step(NamedTuple):
 
     @property
     def checks_its_inputs(self) -> bool:
-        """Whether the finished command, run again, compares its inputs and does nothing else."""
+        """Return whether the finished command, run again, compares its inputs and does nothing else."""
         return not self.datasets
 
     def __str__(self) -> str:

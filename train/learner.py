@@ -71,7 +71,7 @@ class Learner(nn.Module):
 
     @property
     def static(self) -> bool:
-        """Whether forwards have a fixed shape."""
+        """Return whether forwards have a fixed shape."""
         return any(budget is not None for budget in self.budgets.values())
 
     def of_turn(self, turn: str) -> list[Objective]:

@@ -1,4 +1,4 @@
-"""What the papers found, as comparisons of two systems on a group of scores, and what this benchmark cannot measure.
+"""The papers' findings, as comparisons of two systems on a group of scores, and what this benchmark cannot measure.
 
 Each claim is the paper's, whatever comes out here. The scores are those of the paper's table as far as their data is
 there: SentEval's downstream tasks for DeCLUTR, GLUE for CLEAR's Table 1, STS by cosine for the others. CLEAR's on STS

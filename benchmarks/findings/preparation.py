@@ -1,4 +1,4 @@
-"""What the stages of a plan need besides datasets: the folder of evaluation sets, recipes, the untrained encoder."""
+"""Make what stages need besides datasets: the folder of evaluation sets, recipes, the untrained encoder."""
 
 import shutil
 from pathlib import Path

@@ -53,7 +53,7 @@ class System:
 
     @property
     def synonyms(self) -> bool:
-        """Whether it needs a list of synonyms."""
+        """Return whether it needs a list of synonyms."""
         return "subs" in str(self.objectives.get("clear", {}).get("augment", ""))
 
 

@@ -27,7 +27,7 @@ from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import storage
 
 DONE = (0, 0)
-"""What a step returns for an element that is done: the barrier's key, and a value that is not read."""
+"""The result of a step for an element that is done: the barrier's key, and a value that is not read."""
 NO_WORK: Element = (-1, 0)
 """An element of every round, in which there may be no other."""
 

@@ -39,7 +39,7 @@ class Progress:
             disable=True if quiet else None,
         )
         self._waits = self.bar.disable and not quiet
-        """Whether the line is still to be printed."""
+        """Return whether the line is still to be printed."""
         self._unknown = False
         self.before, self._start = self.seen, time.perf_counter()
         self._end = threading.Event()

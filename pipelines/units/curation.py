@@ -49,12 +49,12 @@ class Curation:
 
     @property
     def is_staged(self) -> bool:
-        """Whether the decision on a document depends on others."""
+        """Return whether the decision on a document depends on others."""
         return self.dedup or self.near_dedup is not None or self.limit is not None or self.is_linked
 
     @property
     def is_linked(self) -> bool:
-        """Whether examples that share a text must all be held out or all be kept."""
+        """Return whether examples that share a text must all be held out or all be kept."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property

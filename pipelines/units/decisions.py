@@ -330,7 +330,7 @@ def _paths(job: Job, decision: str, count: int) -> list[str]:
 def _write(
     job: Job, decision: str, number: int, entries: np.ndarray, to: np.ndarray, num_destinations: int | None = None
 ) -> None:
-    """Publish what a slice decided on, by unit, or a unit, by so many destinations."""
+    """Publish what a slice decided on, by unit; a unit's keys go to `num_destinations` slices."""
     content = pack(entries, to, num_destinations or job.num_units)
     storage.publish_bytes(content, job.path(job.decision_name(decision, number)))
 

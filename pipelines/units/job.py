@@ -33,7 +33,7 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 KEYS, LINKS, BANDS, SKETCHES = ENTRIES = ("keys", "links", "bands", "sketches")
-"""What a unit writes of its examples for decisions; the name is the suffix of the file."""
+"""The data that a unit writes of its examples for decisions; the name is the suffix of the file."""
 DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, SENT, REPLIES, SIZES, ELIGIBLE, HELD = DECISIONS = (
     "duplicates", "candidates", "codes", "similar", "near", "limit", "sent", "replies", "sizes", "eligible", "held",
 )  # fmt: skip

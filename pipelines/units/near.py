@@ -29,7 +29,7 @@ CODE = np.dtype((np.uint8, NUM_HASHES))
 BAND = np.dtype([("band", "<u8"), ("row", "<u4")])
 CANDIDATE = np.dtype([("band", "<u8"), ("row", "<u4"), ("id", "<i8"), ("code", CODE)])
 DESCRIBED = np.dtype([("id", "<i8"), ("code", CODE)])
-"""What a unit keeps of each example, by row."""
+"""The data that a unit keeps of each example, by row."""
 DROPPED = np.dtype([("row", "<u4"), ("kept", "<i8"), ("similarity", "<f4")])
 """A dropped row, the id of the document that it resembles, and their estimated similarity."""
 MAX_KEPT = 64

@@ -93,7 +93,7 @@ class _Shards:
 
 
 class _Collected:
-    """What decisions need of a unit's examples, as far as its curation uses it."""
+    """The data of a unit's examples that decisions need, as far as its curation uses it."""
 
     def __init__(self, job: Job, unit: int) -> None:
         self.job, self.curation, self.unit, self.rows = job, job.curation, unit, 0

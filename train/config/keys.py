@@ -182,7 +182,7 @@ def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def keep_one_length(recipe: dict[str, Any], places: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Of `training.epochs` and `training.max_steps`, keep only the one that was set last.
+    """Keep only the one of `training.epochs` and `training.max_steps` that was set last.
 
     Args:
         recipe: the merged recipe, which is changed in place.

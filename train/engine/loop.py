@@ -283,7 +283,7 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Whether the current step is sure to be logged, and all metrics are needed."""
+        """Return whether the current step is sure to be logged, and all metrics are needed."""
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
     def _open_tracker(self) -> None:

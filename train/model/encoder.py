@@ -195,7 +195,7 @@ class Encoder(nn.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether two passes over one sequence differ in training."""
+        """Return whether two passes over one sequence differ in training."""
         return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
 
     @property
@@ -205,7 +205,7 @@ class Encoder(nn.Module):
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
-        """Raise EncoderError if sequences of so many patches cannot take the place of the embedding module's output."""
+        """Raise EncoderError if the embedding module's output cannot be replaced by sequences of this length."""
         if not self.attends:
             raise EncoderError("a static encoder has no layers to encode patches with: take a transformer for them")
         embeddings = getattr(self.base, "embeddings", None)

@@ -223,7 +223,7 @@ class Objective(nn.Module, abc.ABC):
 
     @property
     def embeds_tokens(self) -> bool:
-        """Whether the objective trains the model's token embeddings: one that encodes patches does not."""
+        """Return whether the objective trains the model's token embeddings: one that encodes patches does not."""
         return self.setting.modality is None
 
     @property
@@ -255,7 +255,7 @@ class Objective(nn.Module, abc.ABC):
         return ""
 
     def notes(self, epochs: float) -> list[str]:
-        """Return remarks for the user at the start of a run of so many epochs of the dataset, a line each."""
+        """Return remarks at the start of a run that reads the dataset `epochs` times, a line each."""
         return []
 
     def chance(self, examples: int) -> float | None:

@@ -40,7 +40,7 @@ class DevScore:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What a score measures, in the words of a model card.
+    """The meaning of a score, in the words of a model card.
 
     Attributes:
         data: the name of its data.
