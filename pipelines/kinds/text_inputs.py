@@ -7,6 +7,7 @@ import hashlib
 from typing import Any, Self
 
 from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers.columns import DEFAULT, named
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
@@ -102,7 +103,8 @@ def encoding_named(name: str) -> str | None:
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return a record's text, and the same in UTF-8. In a JSON object the text is `field` (None: "text").
+    """Return a record's text, and the same in UTF-8. In a JSON object the text is `field` (None: "text"), in any
+    letter case.
 
     Raises:
         RecordError: the record is bad, or lacks the field, or the field is not a string.
@@ -111,14 +113,15 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         raise RecordError(record.problem)
     text: Any = record.value
     if isinstance(text, dict):
-        field = field or "text"
-        if field not in text:
+        wanted = field or DEFAULT
+        name = named(list(text), wanted)
+        if name is None:
             raise MissingFieldError(
-                f'no field "{field}"', list(text), "name the one that holds the text with --text-field"
+                f'no field "{wanted}"', list(text), "name the one that holds the text with --text-field"
             )
-        text = text[field]
+        text = text[name]
         if not isinstance(text, str):
-            raise RecordError(f'"{field}" is not a string but {json_name(text)}')
+            raise RecordError(f'"{name}" is not a string but {json_name(text)}')
     return text, utf8(text)
 
 

@@ -34,6 +34,16 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     return list(names) if reading.by_order and len(names) in ROWS_OF else None
 
 
+def named(names: Sequence[str], name: str) -> str | None:
+    """Return the one of some names that is equal to `name`, or else the only one that differs in letter case or
+    surrounding spaces alone; None if there is none, or several.
+    """
+    if name in names:
+        return name
+    similar = [other for other in names if _plain(other) == _plain(name)]
+    return similar[0] if len(similar) == 1 else None
+
+
 def _plain(name: str) -> str:
     return name.strip().casefold()
 
@@ -56,14 +66,16 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
     Raises:
         PipelineError: the column is missing or ambiguous.
     """
-    column = field or DEFAULT
-    _check_once(names, [column], name)
-    if column in names:
+    column = named(names, field or DEFAULT)
+    if column is not None:
+        _check_once(names, [column], name)
         return column
     if field is None and len(texts) == 1:
         return texts[0]
     existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
-    raise PipelineError(f'{name}: no column "{column}" ({existing}): name the column of the text with --text-field')
+    raise PipelineError(
+        f'{name}: no column "{field or DEFAULT}" ({existing}): name the column of the text with --text-field'
+    )
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:
@@ -86,8 +98,10 @@ def fields(records: Iterator[Record], reading: Reading) -> tuple[list[str], list
     """Return the fields of the first record, and those that are read; none if it is no object that has them."""
     value = next((record.value for record in records), None)
     names = list(value) if isinstance(value, dict) else []
-    read = chosen(names, reading) if reading.columns else [reading.field or DEFAULT]
-    return names, read if read and set(read) <= set(names) else []
+    if reading.columns:
+        return names, chosen(names, reading) or []
+    read = named(names, reading.field or DEFAULT)
+    return names, [] if read is None else [read]
 
 
 def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.readers import tars
+from clearspan.pipelines.readers.columns import named
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units import plan
@@ -388,6 +389,16 @@ def test_the_summary_says_which_columns_are_read_and_which_are_not(direct, tmp_p
     outcome = direct(*corpus, "--text-field", "body")
     assert f"read from {name}: body; not read: id\n" in outcome.out
     assert direct(*corpus, "--text-field", "body").out.count("read from") == 1  # of a finished dataset, too
+
+
+@pytest.mark.parametrize("name", AS_TABLE)
+def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone(direct, tmp_path: Path, name: str) -> None:
+    write(tmp_path / "corpus", {name: AS_TABLE[name]})
+    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "2", "--text-field", "BODY")
+    assert outcome.code == 0 and f"read from {name}: body; not read: id\n" in outcome.out, outcome.err
+    assert [named(["Text", "n"], "text"), named(["Text", "TEXT"], "text"), named(["Text", "text"], "text")] == [
+        *("Text", None, "text")
+    ]
 
 
 def test_the_summary_says_that_no_column_is_left(direct, tmp_path: Path) -> None:
