@@ -164,7 +164,7 @@ class TrainingConfig:
         bf16: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. auto: where the device
             multiplies bfloat16 in hardware. The run prints the resolved value, saves it with its recipe and keeps it
             when it resumes; `--resume` with another value continues with that one. On a CPU without such hardware
-            true is about 15 to 30 times slower than false; on such a GPU it is an error. Ranks for which auto gives
+            true is about 5 to 30 times slower than false; on such a GPU it is an error. Ranks for which auto gives
             different values stop with an error.
         compile: compile the encoder into one graph at the first step; only on CUDA with bf16. Set it to false if
             compilation fails.
