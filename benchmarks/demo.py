@@ -79,7 +79,8 @@ TRANSFORMER = [
 PAIRED = ["model.config.hidden_size=1024", "training.max_steps=200"]
 BASELINES = {"BM25": "bm25", "tf-idf": "tfidf", "bag of words": "bow"}
 """The first one is what all others are compared with."""
-WRITTEN = {"corpus.jsonl", "pairs.jsonl", "retrieval", "tokenizer", "shards", "pairs", "runs", "scores", "report.html"}
+DATA = {"corpus.jsonl", "pairs.jsonl", "retrieval", "tokenizer", "shards", "pairs"}
+WRITTEN = DATA | {"runs", "scores", "report.html", "mrr.svg"}
 """Files and folders of a demo: a folder that holds others is not replaced."""
 
 
@@ -181,8 +182,19 @@ def work(out: Path) -> int:
     return 0
 
 
+def draw(out: Path, summary: Summary) -> None:
+    """Write the models' scores as a picture, the best on top: README.md shows it."""
+    from matplotlib import rc_context
+
+    scores = sorted((scored.scores["mrr"], name) for name, scored in summary.of(TASK).items())[::-1]
+    bars = plots.grouped_bars([name for _, name in scores], {"MRR": [score for score, _ in scores]}, "MRR, %")
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "demo"}):
+        bars.savefig(out / "mrr.svg", metadata={"Date": None})
+
+
 def show(out: Path, summary: Summary) -> None:
-    """Write the report, and print a few hits and the summary."""
+    """Write the report and the picture, and print a few hits and the summary."""
+    draw(out, summary)
     figure = plots.lines(
         {name: learning_curve(out / "runs" / name) for name in ("static-pairs", "transformer")},
         "step",

@@ -31,7 +31,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_the_readme_is_a_first_screen() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
 
 @pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
