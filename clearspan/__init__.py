@@ -5,7 +5,7 @@
     Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
     search           nearest vectors of a dataset             evaluate       score a model by the published protocols
-    compare          test which differences between two evaluations exceed noise
+    adapt            a model for texts of your own: Adapted   compare        which differences of scores exceed noise
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
 module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from clearspan.eval.api import compare, evaluate, load_model
     from clearspan.pipelines.api import make_dataset, make_tokenizer, search
     from clearspan.shards import Dataset, verify
+    from clearspan.train.adapt_api import Adapted, adapt
     from clearspan.train.api import Run, export_model, load_recipe, train_model
 
 __all__ = [
+    "Adapted",
     "Dataset",
     "Encoder",
     "Run",
+    "adapt",
     "compare",
     "evaluate",
     "export_model",
@@ -38,9 +41,11 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Adapted": "clearspan.train.adapt_api:Adapted",
     "Dataset": "clearspan.shards:Dataset",
     "Encoder": "clearspan.common.encoder.sentence_encoder:Encoder",
     "Run": "clearspan.train.api:Run",
+    "adapt": "clearspan.train.adapt_api:adapt",
     "compare": "clearspan.eval.api:compare",
     "evaluate": "clearspan.eval.api:evaluate",
     "export_model": "clearspan.train.api:export_model",

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import clearspan
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval import compare, saved
 from clearspan.eval.api import load_model
@@ -98,6 +99,14 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     after, better = load_model(output / "run/model"), load_model(output / "model")
     assert (after.encode(["a wing in a slipstream"]) == better.encode(["a wing in a slipstream"])).all()
     assert (output / "report.html").is_file()
+
+    texts, held_out = command[command.index("--input") + 1], command[command.index("--holdout-fraction") + 1]
+    keys = [word for word in command if "=" in word]
+    again = clearspan.adapt(texts, output, given, keys, quiet=True, text_field="abstract", holdout_fraction=held_out)
+    assert (again.verdict, again.low, again.mrr) == ("better", found["low"], found["mrr"])
+    assert again.model == output / "model" and ran[6:] == []
+    with pytest.raises(UsageError, match="its step texts is that of another command; name another folder"):
+        clearspan.adapt(texts, output, given, keys, quiet=True, text_field="abstract", holdout_fraction=0.2)
 
     assert adapt.main([*command, "training.seed=5"]) == 2
     assert "its step train is that of another command; name another folder" in capsys.readouterr().err
