@@ -259,6 +259,9 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
     assert since in earlier and head not in earlier
     assert all(claim.text in text for claim in claims.CLAIMS) and all(name in text for name in claims.NOT_MEASURED)
     assert "| <one> | 41.0 ± 1.0 | 41.0 ± 1.0 |" in text and "| <two> | **60.0** | **60.0** |" in text
+    of_means = next(claim for claim in compared if claim["text"].endswith("contrasting means"))
+    of_means["verdict"] = compared[0]["verdict"]
+    assert "at this scale STS rewards common words (tf-idf , " in page.page(result) and "rewards common" not in text
     assert "| -7.0 | -2.0 to -0.5 | *worse* |" in text and claims.CONTROLS[0].text not in earlier
     assert "| -1.2 | -2.0 to -0.5 | *opposite* |" in text and "999 to 999" in text and "1 opposite" in text
     drawn = ElementTree.fromstring(page.plot(known))

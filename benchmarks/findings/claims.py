@@ -169,9 +169,26 @@ CONTROLS = (
         )
         for suffix, (_, contrasted) in POOLS.items()
     ),
+    *(
+        Claim("CLEAR", "4.2", f"reorder, which keeps all words, in place of {name}, contrasting means", *pair, "STS")
+        for name in ("del-word", "del-span", "subs")
+        for pair in [("clear-reorder-mean", f"clear-{name}-mean")]
+    ),
 )
 """Pairs of systems that differ in one thing: they say why a finding comes out as it does here."""
 COMPARED = (*CLAIMS, *CONTROLS)
+REASONS = {
+    "contrasting [CLS]": (
+        "CLEAR's systems that contrast [CLS] are scored by the mean of the tokens, which the contrast does not train: "
+        "contrasting means gives back a part (del-span {clear-del-span-mean} for {clear-del-span})"
+    ),
+    "contrasting means": (
+        "at this scale STS rewards common words (tf-idf {tfidf}, the untrained encoder {untrained}), and CLEAR's views "
+        "teach the encoder to pass over the words that they delete or replace: reordering, which keeps all words, has "
+        "{clear-reorder-mean}, substitution {clear-subs-mean}"
+    ),
+}
+"""Words of findings -> why they come out opposite, with STS averages of systems by their names."""
 
 
 def needs_transfer(name: str) -> bool:

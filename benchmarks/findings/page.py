@@ -4,14 +4,14 @@ findings.json -> counts of verdicts, plot (findings.svg), one table of scores, o
 """
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings.claims import CLAIMS, GLUE, RETRIEVAL, STS, Score
+from benchmarks.findings.claims import CLAIMS, GLUE, REASONS, RETRIEVAL, STS, Score
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED
 from clearspan.common.files import write_text
 
@@ -158,7 +158,13 @@ def page(result: Mapping[str, Any]) -> str:
         "- The pretrained encoder keeps its masked-LM head, with which every system with MLM begins. CLEAR's systems "
         "contrast [CLS], as in the paper, or means; in the control `1-token` a view lacks one token of its sentence."
     )
+    opposite = [claim["text"] for claim in claims if claim["verdict"] and claim["verdict"]["word"] == OPPOSITE]
+    sts = defaultdict(str, {name: cell(system["averages"].get("STS", [])) for name, system in systems.items()})
+    reasons = [
+        f"- {reason.format_map(sts)}." for words, reason in REASONS.items() if any(words in text for text in opposite)
+    ]
     controls = [
+        *(["Why findings come out opposite (STS averages):", "", *reasons, ""] if reasons else []),
         "Runs that change one thing; where that makes up for the difference of an opposite finding, it is the reason:",
         "",
         *claim_table(result.get("controls", []), CHANGES),
