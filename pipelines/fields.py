@@ -7,7 +7,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.readers.columns import chosen, plain
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -25,10 +25,14 @@ def usual_fields(inputs: Sequence[str], encoding: str | None = None) -> tuple[st
         records = first_records(found.root, found.files, reading, SAMPLE)
     except (PipelineError, ValueError):  # the command that reads the inputs says what is wrong with them
         return None
-    pairs: Counter[tuple[str, ...] | None] = Counter()
+    pairs: dict[tuple[str, ...], Counter[tuple[str, ...]]] = {}  # in small letters -> as records write them
     for record in records:
         value = record.value if isinstance(record.value, dict) else {}
         filled = [name for name, text in value.items() if isinstance(text, str) and text.strip()]
-        pairs[tuple(chosen(filled, reading) or ()) or None] += 1
-    pair, count = max(pairs.items(), key=lambda item: item[1], default=(None, 0))
-    return (pair[0], pair[1]) if pair and 2 * count > len(records) else None
+        if names := tuple(chosen(filled, reading) or ()):
+            pairs.setdefault(tuple(map(plain, names)), Counter())[names] += 1
+    most = max(pairs.values(), key=Counter.total, default=Counter())
+    if 2 * most.total() <= len(records):
+        return None
+    (title, text), _ = most.most_common(1)[0]
+    return title, text

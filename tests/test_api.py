@@ -36,6 +36,19 @@ def test_every_name_is_there_and_documented(name: str) -> None:
     assert name in dir(clearspan) and re.search(rf"\b{name}\b", str(clearspan.__doc__))
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"dry_run": True}, "dry_run=True has no result: use the command `clearspan adapt --dry-run`"),
+        ({"input": "b.csv"}, "input is given twice"),
+        ({"overrides": ["--model=m"]}, "overrides: --model=m: is no recipe key with a value"),
+    ],
+)
+def test_adapt_refuses_what_has_no_result(options: dict[str, object], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        clearspan.adapt("a.csv", tmp_path / "adapted", **options)
+
+
 def test_type_checkers_see_the_names_that_are_loaded() -> None:
     tree = ast.parse(Path(clearspan.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))

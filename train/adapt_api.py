@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common.commands import CommandError, Option, UsageError, keywords, run_module, words
+from clearspan.common.commands import CommandError, Option, UsageError, keywords, option_of, run_module, words
 from clearspan.train.adapt import STATE, parser
 from clearspan.train.api import Overrides, assignments
 
@@ -64,8 +64,16 @@ def adapt(
         UsageError: an option is unknown or cannot work, or the folder is of another call.
         CommandError: a step failed; the message says why and what to do.
     """
-    if options.get("dry_run"):
-        raise UsageError("dry_run=True has no result: use the command `clearspan adapt --dry-run`")
+    for name in ("dry_run", "help", "version"):
+        if options.get(name):
+            raise UsageError(f"{name}=True has no result: use the command `clearspan adapt {option_of(name)}`")
+    if "input" in options:
+        raise UsageError("input is given twice: the first argument names the texts")
+    keys = assignments(overrides)
+    if wrong := [key for key in keys if key.startswith("-") or "=" not in key]:
+        raise UsageError(f"overrides: {wrong[0]}: is no recipe key with a value, such as training.epochs=3")
+    if isinstance(fields := options.get("fields"), list | tuple):
+        options["fields"] = ",".join(map(str, fields))
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
 
@@ -73,7 +81,7 @@ def adapt(
         return keywords(parser(), given=options, input="inputs")
 
     try:
-        run_module("clearspan.train.adapt", [*assignments(overrides), *line], "adapt", quiet, names)
+        run_module("clearspan.train.adapt", [*keys, *line], "adapt", quiet, names)
     except CommandError as error:
         if error.code == 2:
             raise UsageError(str(error)) from None

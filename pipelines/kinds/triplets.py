@@ -283,7 +283,8 @@ class TripletWorker(TextWorker[Triplets]):
         if columns is None:
             named = wanted(self.kind.column_sets)
             mend = f"name them in order with {self.reading.option}"
-            if any(set(names) <= set(value) for names in nli.COLUMNS) and not self.kind.columns:
+            of_labels = dataclasses.replace(self.reading, columns=nli.COLUMNS, by_order=False)
+            if chosen(list(value), of_labels) and not self.kind.columns:
                 mend = "add --nli"
             raise MissingFieldError(f"no fields {named}", list(value), mend)
         return [value[column] for column in columns]

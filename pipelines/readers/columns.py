@@ -6,6 +6,7 @@ no name given           the text in "text", or in the only column of texts
 `columns`               an object with the first set of columns that the table has, or with all of its two or three
 """
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,15 +24,21 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns of a row among these names, or None if the choice is unclear. Where no set of columns is there
-    as it is written, letter case and surrounding spaces are ignored.
-    """
-    for written in (str, _plain):
-        known = {written(name): name for name in reversed(names)}
-        for columns in reading.columns:
-            if known.keys() >= set(map(written, columns)):
-                return [known[written(column)] for column in columns]
-    return list(names) if reading.by_order and len(names) in ROWS_OF else None
+    """Return the columns of a row among these names, each by `named`, or None if the choice is unclear."""
+    columns = _first_set(tuple(names), reading.columns)
+    if columns is None and reading.by_order and len(names) in ROWS_OF:
+        return list(names)
+    return None if columns is None else list(columns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+    """Return the first set of columns that is there, as it is written there: as many names as the set has."""
+    for columns in sets:
+        found = tuple(name for name in (named(names, column) for column in columns) if name is not None)
+        if len(set(found)) == len(columns):
+            return found
+    return None
 
 
 def named(names: Sequence[str], name: str) -> str | None:
@@ -40,11 +47,17 @@ def named(names: Sequence[str], name: str) -> str | None:
     """
     if name in names:
         return name
-    similar = [other for other in names if _plain(other) == _plain(name)]
-    return similar[0] if len(similar) == 1 else None
+    found = similar(names, name)
+    return found[0] if len(found) == 1 else None
 
 
-def _plain(name: str) -> str:
+def similar(names: Sequence[str], name: str) -> list[str]:
+    """Return the names that are equal to `name` but for letter case and surrounding spaces."""
+    return [other for other in names if plain(other) == plain(name)]
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters and without surrounding spaces."""
     return name.strip().casefold()
 
 
@@ -66,16 +79,18 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
     Raises:
         PipelineError: the column is missing or ambiguous.
     """
-    column = named(names, field or DEFAULT)
+    sought = field or DEFAULT
+    _check_once(names, similar(names, sought), name)
+    column = sought if sought in names else named(texts if field is None else names, sought)
     if column is not None:
-        _check_once(names, [column], name)
         return column
+    if len(several := similar(names, sought)) > 1 and len(texts) > 1:
+        alike = " and ".join(f'"{other}"' for other in several)
+        raise PipelineError(f"{name}: columns {alike} differ in letter case alone: name one with --text-field")
     if field is None and len(texts) == 1:
         return texts[0]
     existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
-    raise PipelineError(
-        f'{name}: no column "{field or DEFAULT}" ({existing}): name the column of the text with --text-field'
-    )
+    raise PipelineError(f'{name}: no column "{sought}" ({existing}): name the column of the text with --text-field')
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import row_columns, text_column
+from clearspan.pipelines.readers.columns import plain, row_columns, text_column
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, suffixes_of
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
@@ -70,7 +70,7 @@ def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator["_Ro
         names, head = first.cells, head[1:]
     if reading.columns:
         read = row_columns(names, name, reading)
-        if reading.header and tuple(read) not in reading.columns:
+        if reading.header and tuple(map(plain, read)) not in {tuple(map(plain, names)) for names in reading.columns}:
             _check_names(read, name, reading.option)
     else:
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]

@@ -141,6 +141,8 @@ def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
         ([{"text": "It rains."}] * 3 + [{"title": "Rain", "text": "It rains."}] * 9, ("title", "text")),
         ([{"question": "Rain?", "answer": "It rains.", "title": None}] * 9, ("question", "answer")),
         ([{"Title": "Rain", "TEXT ": "It rains."}], ("Title", "TEXT ")),
+        ([{"Title": "Rain", "Text": "It rains."}] * 4 + [{"title": "R", "text": "It rains."}] * 3, ("Title", "Text")),
+        ([{"Title": "Rain", "Text": "It rains.", "TEXT": "Or not."}] * 9, None),
         ([{"name": "Rain", "words": "It rains."}], None),
     ],
 )
