@@ -185,7 +185,7 @@ def test_what_is_no_file_of_the_benchmark_is_one_line(content: str, data: Path) 
 
 
 def test_glue_is_scored_where_one_of_its_two_sets_is(data: Path) -> None:
-    made = plan.make("cpu", Inputs((), (), data), data, 1, ("clear-del-word",))
+    made = plan.make("gpu", Inputs((), (), data), data, 1, ("clear-del-word",))
     for folder, stages in (("SST-2", []), ("RTE", ["GLUE of clear-del-word, seed 1"])):
         (data / "glue" / folder).mkdir(parents=True)
         assert [stage.name for stage in stages_of(made) if stage.name.startswith("GLUE")] == stages
