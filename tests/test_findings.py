@@ -272,6 +272,8 @@ def test_every_claim_compares_systems_that_there_are() -> None:
     known = {*systems(SCALES["cpu"]), "glove", "pretrained", "untrained"}
     assert all({claim.better, claim.worse} <= known and claim.group in claims.GROUPS for claim in claims.COMPARED)
     assert {claim.paper for claim in claims.CLAIMS} == {"DeCLUTR", "CLEAR", "SimCSE", "NonLing-CSE"}
+    fine_tuned = [{claim.better, claim.worse} for claim in claims.CLAIMS if claim.group == "GLUE"]
+    assert all(set(scale.glue) in fine_tuned for scale in SCALES.values() if scale.glue)
 
 
 def start(made: Plan, stage: Stage) -> int:

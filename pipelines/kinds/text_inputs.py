@@ -114,7 +114,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
     text: Any = record.value
     if isinstance(text, dict):
         wanted = field or DEFAULT
-        name = named(list(text), wanted)
+        name = named(text, wanted)
         if name is None:
             raise MissingFieldError(
                 f'no field "{wanted}"', list(text), "name the one that holds the text with --text-field"

@@ -8,7 +8,7 @@ no name given           the text in "text", or in the only column of texts
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tup
     return None
 
 
-def named(names: Sequence[str], name: str) -> str | None:
+def named(names: Collection[str], name: str) -> str | None:
     """Return the one of some names that is equal to `name`, or else the only one that differs in letter case or
     surrounding spaces alone; None if there is none, or several.
     """
@@ -51,7 +51,7 @@ def named(names: Sequence[str], name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def similar(names: Sequence[str], name: str) -> list[str]:
+def similar(names: Collection[str], name: str) -> list[str]:
     """Return the names that are equal to `name` but for letter case and surrounding spaces."""
     return [other for other in names if plain(other) == plain(name)]
 
