@@ -35,7 +35,8 @@ from clearspan.eval.details import cell_text
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import write_report
 from clearspan.eval.report.side_by_side import side_by_side
-from clearspan.eval.run import Request, evaluate, summary_of
+from clearspan.eval.request import NO_CACHE, Request
+from clearspan.eval.run import evaluate, summary_of
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
@@ -176,7 +177,9 @@ def work(out: Path) -> int:
         models["transformer"] = str(train(out, "transformer", "demo", start, *TRANSFORMER, shards="pairs"))
     with stage(*next(stages)):
         models["static, pairs + BM25"] = f"hybrid:{models['static, pairs']}"
-        request = Request(BASELINES | models, ["retrieval"], [], out, out / "scores", quiet=True)
+        named = BASELINES | models
+        of_models = {"model": tuple(named.values()), "name": tuple(named), "cache": NO_CACHE}
+        request = Request(**of_models, tasks=("retrieval",), data=out, output=out / "scores", quiet=True)
         summary = summary_of(evaluate(request))
     show(out, summary)
     return 0

@@ -40,31 +40,21 @@ __all__ = [
     "verify",
 ]
 
-_PLACES = {
-    "Adapted": "clearspan.train.adapt_api:Adapted",
-    "Dataset": "clearspan.shards:Dataset",
-    "Encoder": "clearspan.common.encoder.sentence_encoder:Encoder",
-    "Run": "clearspan.train.api:Run",
-    "adapt": "clearspan.train.adapt_api:adapt",
-    "compare": "clearspan.eval.api:compare",
-    "evaluate": "clearspan.eval.api:evaluate",
-    "export_model": "clearspan.train.api:export_model",
-    "load_model": "clearspan.eval.api:load_model",
-    "load_recipe": "clearspan.train.api:load_recipe",
-    "make_dataset": "clearspan.pipelines.api:make_dataset",
-    "make_tokenizer": "clearspan.pipelines.api:make_tokenizer",
-    "search": "clearspan.pipelines.api:search",
-    "train_model": "clearspan.train.api:train_model",
-    "verify": "clearspan.shards:verify",
+_NAMES = {
+    "common.encoder.sentence_encoder": ["Encoder"],
+    "eval.api": ["compare", "evaluate", "load_model"],
+    "pipelines.api": ["make_dataset", "make_tokenizer", "search"],
+    "shards": ["Dataset", "verify"],
+    "train.adapt_api": ["Adapted", "adapt"],
+    "train.api": ["Run", "export_model", "load_recipe", "train_model"],
 }
+_PLACES = {name: f"clearspan.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].partition(":")
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
+    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
     return value
 
 

@@ -64,13 +64,17 @@ def parser(commands: dict[str, Command], prog: str) -> terminal.Parser:
     description = "\n".join([title, "", "commands, in the order in which they are needed:", *lines])
     root = terminal.Parser(prog=prog, usage=f"{prog} COMMAND ...", description=description, epilog=EPILOG)
     root.add_argument("command", choices=list(commands), metavar="COMMAND", help=argparse.SUPPRESS)
-    root.add_argument("--version", action="version", version=terminal.version())
     return root
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "clearspan") -> int:
     """Run a command line; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    return terminal.run(prog, lambda: dispatch(words, prog), (OSError,))
+
+
+def dispatch(words: list[str], prog: str) -> int:
+    """Run the command that the first word names; return its exit code."""
     commands = {**COMMANDS, words[0]: OWN} if words and ":" in words[0] else COMMANDS
     name = parser(commands, prog).parse_args(words[:1]).command
     command = commands[name]

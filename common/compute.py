@@ -6,9 +6,10 @@ The resolved values are recorded with the result. torch is imported when a value
 machine without torch, which only starts a job for others, resolves to cpu and fp32.
 """
 
-import argparse
 import importlib.util
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from clearspan.common.options import Flag
 
 AUTO = "auto"
 PRECISIONS = ("fp32", "bf16", AUTO)
@@ -30,16 +31,14 @@ class Compute(NamedTuple):
         return f"computed on {self.device} in {self.precision}"
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--device`."""
-    text = "cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu (default auto)"
-    parser.add_argument("--device", default=AUTO, metavar="DEVICE", help=text)
-
-
-def add_precision(parser: argparse.ArgumentParser) -> None:
-    """Add `--precision`."""
-    text = "precision of the transformer; auto: bf16 if the device multiplies it, else fp32 (default fp32)"
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help=text)
+Device = Annotated[str, Flag("cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
+Precision = Annotated[
+    str,
+    Flag(
+        "precision of the transformer; auto: bf16 if the device multiplies it, else fp32",
+        choices=PRECISIONS,
+    ),
+]
 
 
 def resolve_device(asked: str) -> str:

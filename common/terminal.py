@@ -5,11 +5,14 @@
 
 import argparse
 import contextlib
+import functools
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import metadata
+from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from clearspan.common.cores import share_cores
@@ -22,10 +25,11 @@ MIN_WIDTH = 8
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
-DEPRECATED = "deprecated: "
-"""Beginning of a line on an option that the next version does not take."""
+HINT = " (see --help)"
+"""End of a line on bad usage."""
 
 
+@functools.cache
 def version() -> str:
     """Return the text that `--version` prints."""
     try:
@@ -50,48 +54,36 @@ def one_line(error: BaseException, limit: int | None = None) -> str:
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
 
+class UsageError(ValueError):
+    """An option is unknown, missing or has a value that cannot work. The message is one line for the user."""
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser of a command: an error is one line and suggests the option or choice most similar to a typo.
 
     `whole_number` parses `type=int` and `finite_number` parses `type=float`. Options cannot be abbreviated, since a new
     option would change what an abbreviation means. Description and epilog are shown as written.
+
+    Args:
+        raises: raise UsageError in place of printing an error and exiting with code 2.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, raises: bool = False, **options: Any) -> None:
         self._words: list[str] = []
-        self.old_names: dict[str, str] = {}
-        """Present name of an option, by the name that it had."""
+        self._raises = raises
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
         self.register("type", int, whole_number)
         self.register("type", float, finite_number)
+        self.add_argument("--version", action="version", version=version(), help="print the version and exit")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does; keep the words for `error`, with options by their present names."""
-        self._words = self._present(list(sys.argv[1:] if args is None else args))
+        """Parse as `ArgumentParser` does; keep the words for `error`."""
+        self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._words, namespace)
-
-    def renamed(self, old: str, new: str) -> None:
-        """Accept the option `new` by its old name too, for one version: a line says that the name has changed."""
-        self.old_names[old] = new
-
-    def _present(self, words: list[str]) -> list[str]:
-        """Return the words with each option by its present name."""
-        end = words.index("--") if "--" in words else len(words)
-        for place, word in enumerate(words[:end]):
-            old, equals, value = word.partition("=")
-            if new := self.old_names.get(old):
-                self.deprecate(f"{old} is now called {new}: the next version does not know {old} here")
-                words[place] = f"{new}{equals}{value}"
-        return words
-
-    def deprecate(self, message: str) -> None:
-        """Print a line on an option that the next version does not take."""
-        print(f"{DEPRECATED}{message}", file=sys.stderr)
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse positional arguments before, between and after options; an unknown option is an error."""
-        self._words = self._present(list(sys.argv[1:] if args is None else args))
-        parsed, rest = self.parse_known_intermixed_args(self._words, namespace)
+        parsed, rest = self.parse_known_intermixed_args(args, namespace)
         if rest:
             self.error(self.unknown(rest))
         return parsed
@@ -129,7 +121,16 @@ class Parser(argparse.ArgumentParser):
         ]
         if message.startswith("the following arguments are required") and mistyped:
             message = f"{message}; {self.unknown(mistyped)}"
-        self.exit(2, f"{self.prog}: {one_line(ValueError(message))} (see --help)\n")
+        if self._raises:
+            raise UsageError(message)
+        self.exit(2, f"{self.prog}: {one_line(ValueError(message))}{HINT}\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help and version as any other output."""
+        if file is sys.stdout:
+            say(message, end="")
+        else:
+            super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -198,20 +199,67 @@ def notice(text: str) -> None:
         say(text)
 
 
-def run(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """Run a command's work and return its exit code; an expected error prints one line on stderr and returns 1.
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
-    Characters that the terminal's encoding lacks are escaped. A reader that closes stdout is no error. Sets
+
+@contextlib.contextmanager
+def ending_at_once(name: str, remedy: str) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line. An exception might be caught on its way.
+
+    Args:
+        name: the command. remedy: what the user can do.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        end_process(number, name, remedy)
+
+    handlers = {number: signal.signal(number, end) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `clearspan train` starts processes with both blocked
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def end_process(number: int, name: str, remedy: str) -> NoReturn:
+    """End the process with exit code 1 because of a signal; rank 0 prints a line."""
+    if os.environ.get("RANK", "0") == "0":
+        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {remedy}\n".encode())
+    os._exit(1)
+
+
+def run(
+    name: str,
+    work: Callable[[], int],
+    expected: tuple[type[Exception], ...] = (),
+    remedy: str = "",
+) -> int:
+    """Run a command, from the parsing of its options on; return its exit code.
+
+    An error for the user is one line on stderr: exit code 2 for bad usage, 1 for any other expected one. Ctrl-C is 130.
+    A reader that closes stdout is no error. Characters that the terminal's encoding lacks are escaped. Sets
     OMP_WAIT_POLICY (`share_cores`), so `work` is what imports torch.
+
+    Args:
+        expected: exceptions of work that failed.
+        remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
     """
     share_cores()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return work()
+        with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
+            return work()
     except OutputClosedError:
         return 0
+    except UsageError as error:
+        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        return 2
     except expected as error:
         print(f"{name}: {one_line(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130

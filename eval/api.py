@@ -6,29 +6,18 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.commands import (
-    Option,
-    RaisingParser,
-    UsageError,
-    as_keywords,
-    keywords,
-    naming_keywords,
-    option_of,
-    renamed,
-    words,
-)
+from clearspan.common.commands import Option, UsageError, as_keywords, naming_keywords, words
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
-from clearspan.eval.__main__ import make_parser, request
+from clearspan.eval.__main__ import requested
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 
-_OF_MODEL = {option_of(name): name for name in ("model", "pooling", "precision", "device")}
 
-
+@naming_keywords()
 def evaluate(
     model: str | Path,
     tasks: str | Sequence[str] = (),
@@ -65,13 +54,10 @@ def evaluate(
             "data": data,
             "output": output,
         }
-        parser = make_parser(RaisingParser)
-        stack.enter_context(naming_keywords(keywords(parser, given=options)))
-        return run(request(parser.parse_args(words({**given, **options}))))[0].results
+        return run(requested(words({**given, **options}), raises=True))[0].results
 
 
-@renamed(dtype="precision")
-@naming_keywords(_OF_MODEL)
+@naming_keywords()
 def load_model(
     model: str | Path, *, pooling: str | None = None, precision: str = "fp32", device: str | None = "auto"
 ) -> Encoder:
@@ -92,7 +78,7 @@ def load_model(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if compute.line:
-        print(as_keywords(compute.line, _OF_MODEL), file=sys.stderr)
+        print(as_keywords(compute.line), file=sys.stderr)
     return load(str(model), pooling, compute.precision, compute.device)
 
 

@@ -9,17 +9,17 @@ overlap. Resampling tasks would answer another question: whether the difference 
 Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
+from clearspan.common.options import Flag, Json, Options, Quiet, run
 from clearspan.common.progress import Bar
-from clearspan.common.terminal import Parser, printable
+from clearspan.common.terminal import printable, say
 from clearspan.eval import saved
-from clearspan.eval.command import run
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.console import text_table
 from clearspan.eval.saved import Saved
@@ -210,24 +210,25 @@ def terminal(comparison: Comparison) -> str:
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Compare(Options):
+    """The command `compare`."""
+
+    a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
+    b: Annotated[Path, Flag("the second model's evaluation; differences are B - A", "B", positional=True)]
+    json: Json = False
+    quiet: Quiet = False
+
+
 def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.compare") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    parser = Parser(
-        prog=prog,
-        description="Test which differences between two evaluated models exceed noise.",
-        epilog=_EXAMPLE,
-    )
-    add = parser.add_argument
-    add("a", type=Path, metavar="A", help="the first model's evaluation")
-    add("b", type=Path, metavar="B", help="the second model's evaluation; differences are B - A")
-    add("--json", action="store_true", help="print JSON instead of the table")
-    add("--quiet", action="store_true", help="show no progress bar")
-    return run(parser, argv, lambda args: (_output(args), 0))
+    return run(Compare, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
 
-def _output(args: argparse.Namespace) -> str:
-    comparison = compare_folders(args.a, args.b, progress=not args.quiet)
-    return json_text(asdict(comparison)) if args.json else terminal(comparison)
+def _print(options: Compare) -> int:
+    comparison = compare_folders(options.a, options.b, progress=not options.quiet)
+    say(json_text(asdict(comparison)) if options.json else terminal(comparison), end="")
+    return 0
 
 
 def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:

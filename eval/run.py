@@ -12,10 +12,10 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.compute import Compute, resolve
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
@@ -30,6 +30,7 @@ from clearspan.eval.models.lexical import Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
+from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import Results, Scored, TestedDifference, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
 from clearspan.eval.scores import TaskScores
@@ -39,9 +40,7 @@ from clearspan.eval.tables import published
 from clearspan.eval.tables.averages import averages
 from clearspan.eval.tasks import pairs
 from clearspan.eval.tasks.registry import family
-from clearspan.eval.tasks.task import ProtocolName, Run, Task, UnscoredError
-
-REPORT = "report.html"
+from clearspan.eval.tasks.task import Run, Task, UnscoredError
 
 
 class EvaluationError(Exception):
@@ -50,33 +49,6 @@ class EvaluationError(Exception):
     def __init__(self, message: str, skipped: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.skipped = skipped or {}
-
-
-@dataclass(frozen=True)
-class Request:
-    """The models, tasks and settings of an evaluation: the command's arguments, checked.
-
-    Attributes:
-        models: name -> the spec that `eval.models.load` takes.
-        words: families of tasks.
-        pairs: csv or tsv files of the user's own pairs.
-        data: the data folder; None is allowed without `words`.
-        cache: folder of cached embeddings, or None for no cache.
-    """
-
-    models: dict[str, str]
-    words: Sequence[str]
-    pairs: Sequence[Path]
-    data: Path | None
-    output: Path
-    protocol: ProtocolName = "full"
-    seed: int = 1111
-    pooling: str | None = None
-    precision: str = "fp32"
-    batch_tokens: int = 16384
-    device: str = AUTO
-    cache: Path | None = None
-    quiet: bool = False
 
 
 def evaluate(request: Request) -> list[Scored]:
@@ -169,7 +141,7 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
     tasks: list[Task] = []
     families: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    for word in request.words:
+    for word in request.tasks:
         assert request.data is not None
         try:
             loaded = family(word).load(request.data)
@@ -189,7 +161,7 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
         raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
     if not tasks:
         raise EvaluationError(
-            f"--data {request.data}: holds no data for --tasks {','.join(request.words)}, so nothing was scored",
+            f"--data {request.data}: holds no data for --tasks {','.join(request.tasks)}, so nothing was scored",
             skipped,
         )
     return tasks, families, skipped
@@ -237,7 +209,9 @@ def _score(
             of_hybrid = encoder_of(spec)
             model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
-            cache = Cache(request.cache / model.fingerprint, model.dim) if request.cache and model.fingerprint else None
+            cache = (
+                Cache(request.cached / model.fingerprint, model.dim) if request.cached and model.fingerprint else None
+            )
             embedder = Embedder(encode, cache)
             similarity = Hybrid(embedder) if of_hybrid else embedder
         run = Run(
@@ -291,7 +265,7 @@ def _embedding_warnings(request: Request, embedder: Embedder, cache: Cache | Non
         )
     if cache and cache.num_damaged:
         warnings.append(
-            f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
+            f"embeddings damaged in {request.cached}: {cache.num_damaged:,} (they do not match their checksums); they "
             "were computed again: check that disk"
         )
     return warnings + (cache.warnings if cache else [])

@@ -8,21 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.commands import (
-    CommandError,
-    Option,
-    UsageError,
-    keywords,
-    naming_keywords,
-    option_of,
-    run_module,
-    words,
-)
+from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.nearest import Hit
 from clearspan.pipelines.search import Search
-from clearspan.pipelines.search import run as run_search
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Sequence[str | Path]
@@ -78,6 +68,7 @@ def make_tokenizer(
     return Path(output)
 
 
+@naming_keywords()
 def search(
     vectors: str | Path,
     queries: str | Sequence[str],
@@ -107,29 +98,23 @@ def search(
         PipelineError: the dataset holds no vectors, another model made them, or it keeps no texts for `hybrid`.
         ManifestError, ShardError: the dataset is missing or damaged.
     """
-    texts = [queries] if isinstance(queries, str) else list(queries)
+    texts = (queries,) if isinstance(queries, str) else tuple(queries)
     weight = None if hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
     given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "hybrid": weight, "device": device}
-    with naming_keywords({option_of(name): name for name in ("model", *given)} | {"--query": "queries"}):
-        try:
-            options = Search(folder=str(vectors), model=str(model), queries=texts, quiet=True, **given)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        return run_search(options).hits
+    try:
+        options = Search(folder=str(vectors), model=str(model), query=texts, quiet=True, **given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return options.run().hits
 
 
 def _listed(inputs: Inputs) -> list[str | Path]:
     return [inputs] if isinstance(inputs, str | Path) else list(inputs)
 
 
+@naming_keywords()
 def _run(command: str, options: dict[str, Option], quiet: bool, beam: Sequence[str] = ()) -> None:
-    def names() -> dict[str, str]:
-        from clearspan.pipelines.__main__ import parsers  # imports Beam
-
-        return keywords(*parsers().values(), given=options, input="inputs")
-
-    line = [command, *words(options), *beam]
     try:
-        run_module("clearspan.pipelines", line, "pipelines", quiet, names)
+        run_module("clearspan.pipelines", [command, *words(options), *beam], "pipelines", quiet)
     except CommandError as error:
         raise PipelineError(str(error)) from None

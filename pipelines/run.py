@@ -18,15 +18,18 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Lt
 
 from clearspan.common.cores import num_cores
 from clearspan.common.files import locked, remove_temporaries
+from clearspan.common.options import Flag
 from clearspan.pipelines import stopwatch
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.readers import columns_read, is_hashed
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
@@ -53,21 +56,31 @@ from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from clearspan.shards.manifest import NAME as MANIFEST
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
-    inputs: Sequence[str]
-    output: str
-    unit_bytes: int | None
-    max_document_bytes: int | None
-    max_bad_fraction: float
-    limit: int | None
-    holdout_fraction: float
-    workers: int | None
-    quiet: bool
-    skip_unknown: bool
-    beam: Sequence[str]
+    limit: Annotated[int | None, Flag("keep the first N examples", "N"), Ge(1)] = None
+    holdout_fraction: Annotated[float, Flag("fraction to hold out in OUTPUT/validation, by id", "F"), Ge(0), Lt(1)] = (
+        0.0
+    )
+    workers: Annotated[int | None, Flag("processes (default: the fewest that finish soonest)", "N"), Ge(1)] = None
+    unit_bytes: Annotated[int | None, Flag("input bytes of a work unit (default by kind)", "N"), Ge(1)] = None
+    max_document_bytes: Annotated[
+        int | None, Flag("count longer records as bad (default 64 MB; images 200, audio 600, embed 8)", "N"), Ge(1)
+    ] = None
+    beam: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runner_named and self.workers:
+            raise ValueError(
+                "--workers is for this machine: for a runner named with --runner, use that runner's options"
+            )
+        if self.on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
+            raise ValueError(
+                "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
+            )
 
     @property
     def runner_named(self) -> bool:
@@ -164,7 +177,7 @@ def _remove_stage(job: Job) -> None:
             Path(job.staged_folder).rmdir()
 
 
-def _check_apart(options: Options, plan: Plan) -> None:
+def _check_apart(options: RunOptions, plan: Plan) -> None:
     """Raise PipelineError if the output folder is, or would be, among the inputs."""
     if storage.is_remote(options.output):
         return
@@ -213,7 +226,7 @@ def _check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> No
     check_inputs(job.folder, plan, itertools.chain.from_iterable(hashes))
 
 
-def run(kind: Kind, options: Options) -> Summary | None:
+def run(kind: Kind, options: RunOptions) -> Summary | None:
     """Make a dataset, or finish it; return None if Beam's options only request a description of the job.
 
     Raises:
@@ -254,7 +267,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
         return _run(job, plan, units, options)
 
 
-def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
+def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summary | None:
     if not units and len(results := load_results(job)) == job.num_units:
         commit(job, results)
         _remove_stage(job)
@@ -309,7 +322,7 @@ def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
     return [f"{number:,} {'input' if number == 1 else 'inputs'} of unknown type skipped"] if number else []
 
 
-def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:
+def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> dict[str, float] | None:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here, so that errors in the command line appear before Beam's slow import.
         from clearspan.pipelines.execution import graph, runners

@@ -6,20 +6,21 @@ The folder stays empty until all texts are read and the tokenizer is learned. It
 dataset does: the same command on it reads nothing and says so, and one with other inputs or options is refused.
 """
 
-import argparse
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge
 
 from clearspan.common.files import sha256
+from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import add_common_arguments, check_positive
-from clearspan.pipelines.kinds.text import TextKind
-from clearspan.pipelines.kinds.text_inputs import reading_options, text_of
+from clearspan.pipelines.kinds import CorpusOptions
+from clearspan.pipelines.kinds.text_inputs import TextReading, text_of
 from clearspan.pipelines.readers import is_hashed, read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import Counts, RecordError, Tally
@@ -32,83 +33,73 @@ from clearspan.pipelines.units.ownership import claim
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
 
-NAME = "vocabulary"
-SUMMARY = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
-EXAMPLE = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 RESULT = f"{DONE}/00000.json"
 PIECE_BYTES = 16_000_000
 """Input between two updates of the progress bar, if the file can be cut."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """Options of the command. `limit_bytes`: stop reading after this much text."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(TextReading, CorpusOptions):
+    """The command `vocabulary`."""
 
-    inputs: Sequence[str]
-    output: str
-    size: int
-    text_field: str | None = None
-    text_per: str = "file"
-    document_separator: str | None = None
-    header: bool = True
-    formats: tuple[str, ...] = ()
-    encoding: str | None = None
-    max_document_bytes: int = MAX_BYTES
-    limit_bytes: int | None = None
-    max_bad_fraction: float = 0.001
-    quiet: bool = False
-    skip_unknown: bool = False
+    output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR")]
+    size: Annotated[int, Flag("number of ids", "N")] = 32000
+    max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
+    limit_bytes: Annotated[int | None, Flag("read at most N bytes of text", "N"), Ge(1)] = None
+
+    name: ClassVar[str] = "vocabulary"
+    summary: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
+    example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < SMALLEST:
+            raise ValueError(f"--size must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
+        if storage.is_remote(self.output):
+            raise ValueError("--output must be a folder on this machine, because --tokenizer is read locally")
 
     @property
     def shaping(self) -> dict[str, Any]:
         """The options that shape the tokenizer, for its fingerprint."""
-        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown")
+        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json")
         apart += () if self.encoding else ("encoding",)
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
 
-    @property
     def reading(self) -> Reading:
-        """Return how texts are read from the inputs."""
-        return Reading(
-            max_bytes=self.max_document_bytes,
-            field=self.text_field,
-            text_per=self.text_per,
-            separator=self.document_separator,
-            header=self.header,
-            formats=self.formats,
-            encoding=self.encoding,
-            skip_unknown=self.skip_unknown,
-        )
+        return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
-        add(
-            "--output",
-            required=True,
-            metavar="DIR",
-            help="a folder on this machine: new, empty, or of the same command",
-        )
-        add("--size", type=int, default=32000, metavar="N", help="number of ids (default 32000)")
-        TextKind.add_reading_arguments(parser)
-        longest = f"a longer record is bad (default {MAX_BYTES // 1_000_000} MB)"
-        add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help=longest)
-        add("--limit-bytes", type=int, metavar="N", help="read at most N bytes of text")
-        add_common_arguments(parser)
+    def run(self) -> "Summary":
+        """Learn the tokenizer and write its folder, unless an earlier run did.
 
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> "Vocabulary":
-        """Return the options of a command line. Raise ValueError if an option has an impossible value."""
-        if arguments.size < SMALLEST:
-            raise ValueError(f"--size must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
-        check_positive(arguments, "limit_bytes", "max_document_bytes")
-        if not 0 <= arguments.max_bad_fraction <= 1:
-            raise ValueError("--max-bad-fraction must be between 0 and 1")
-        if storage.is_remote(arguments.output):
-            raise ValueError("--output must be a folder on this machine, because --tokenizer is read locally")
-        options = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(cls)}
-        return cls(**{**options, "inputs": arguments.input, **reading_options(arguments)})
+        Raises:
+            PipelineError, OSError: it cannot be made; the message says why and what to do.
+        """
+        output = Path(self.output)
+        if output.exists() and not output.is_dir():
+            raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
+        inputs = planning.find_inputs(self.inputs, self.reading())
+        plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
+        claim(self.output, plan)
+        done = _learned(output, plan)
+        is_new = done is None
+        if done is None:
+            done = _learn(self, output, plan)
+        pieces = (piece for unit in plan.units for piece in unit.pieces if is_hashed(piece.input))
+        read = () if is_new else zip(pieces, done.inputs, strict=False)  # fewer, with --limit-bytes
+        check_inputs(self.output, plan, read)
+        counts = done.counts
+        check(self, counts)
+        return Summary(
+            self.output,
+            counts.sums["ids"],
+            counts.read,
+            counts.kept,
+            counts.filtered["empty"],
+            counts.bad,
+            counts.sums["text_bytes"],
+            counts.bad_examples,
+            is_new,
+        )
 
 
 @dataclasses.dataclass
@@ -157,7 +148,7 @@ class _Texts:
         with Bar(limit, work, options.quiet, unit="B", unit_scale=True) as bar:
             for unit in plan.units:
                 before = self.num_bytes
-                records = read_pieces(plan.root, unit.pieces, options.reading, self.hashes)
+                records = read_pieces(plan.root, unit.pieces, options.reading(), self.hashes)
                 for record in self.tally.readable(records):
                     counts.read += 1
                     try:
@@ -182,40 +173,6 @@ def check(options: Vocabulary, counts: Counts) -> None:
         raise PipelineError(f"{counts.complaint()} (allowed: --max-bad-fraction {options.max_bad_fraction:g})")
     if not counts.kept:
         raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
-
-
-def run(options: Vocabulary) -> Summary:
-    """Learn the tokenizer and write its folder, unless an earlier run did.
-
-    Raises:
-        PipelineError, OSError: it cannot be made; the message says why and what to do.
-    """
-    output = Path(options.output)
-    if output.exists() and not output.is_dir():
-        raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
-    inputs = planning.find_inputs(options.inputs, options.reading)
-    plan = planning.make_plan(inputs, {"options": options.shaping}, PIECE_BYTES, options.reading.uncut)
-    claim(options.output, plan)
-    done = _learned(output, plan)
-    is_new = done is None
-    if done is None:
-        done = _learn(options, output, plan)
-    pieces = (piece for unit in plan.units for piece in unit.pieces if is_hashed(piece.input))
-    read = () if is_new else zip(pieces, done.inputs, strict=False)  # fewer, with --limit-bytes
-    check_inputs(options.output, plan, read)
-    counts = done.counts
-    check(options, counts)
-    return Summary(
-        options.output,
-        counts.sums["ids"],
-        counts.read,
-        counts.kept,
-        counts.filtered["empty"],
-        counts.bad,
-        counts.sums["text_bytes"],
-        counts.bad_examples,
-        is_new,
-    )
 
 
 def _learned(output: Path, plan: Plan) -> UnitResult | None:

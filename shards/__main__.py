@@ -1,18 +1,20 @@
 """The command `clearspan shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
 
-import argparse
 import json
 import logging
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
 from clearspan.common import terminal
+from clearspan.common.options import Flag, Json, Options, Quiet, add_fields, checked
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, sheet, storage, summary, verification
 from clearspan.shards.layouts import array_of, is_array
@@ -36,48 +38,101 @@ CLASSES_SHOWN = 20
 """Number of classes that `ls` lists without --all-classes."""
 EXAMPLES_SHOWN = 5
 """Number of examples that `cat` shows without --limit."""
+LIMIT = f"examples to show (default {EXAMPLES_SHOWN}; with --picture {sheet.USUAL}, at most {sheet.MOST})"
+PICTURE = "draw images or spectrograms with their classes instead of printing text"
 
 
 def picture_file(text: str) -> Path:
     """Return a path with the suffix of an image type that can be drawn."""
     if not text.lower().endswith(sheet.SUFFIXES):
-        raise argparse.ArgumentTypeError(f"{text}: the name of an image must end in {', '.join(sheet.SUFFIXES)}")
+        raise ValueError(f"{text}: the name of an image must end in {', '.join(sheet.SUFFIXES)}")
     return Path(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfDataset(Options):
+    """Options of every command here."""
+
+    folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
+    json: Json = False
+
+    def run(self) -> int:
+        """Run the command; return its exit code."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ls(OfDataset):
+    """Print a summary."""
+
+    histogram: Annotated[Path | None, Flag("also draw a histogram of lengths", "FILE.png", parse=picture_file)] = None
+    all_classes: Annotated[bool, Flag("list every class")] = False
+
+    def run(self) -> int:
+        return ls(self.folder, self.json, self.histogram, self.all_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(OfDataset):
+    """Read and check everything."""
+
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        return verify(self.folder, self.json, self.quiet)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cat(OfDataset):
+    """Print examples as text."""
+
+    limit: Annotated[int | None, Flag(LIMIT, "N"), Ge(1)] = None
+    picture: Annotated[Path | None, Flag(PICTURE, "FILE.png", parse=picture_file)] = None
+    tokenizer: Annotated[str | None, Flag("tokenizer to use instead of the copy in the dataset's folder", "PATH")] = (
+        None
+    )
+    width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.picture and self.num_examples > sheet.MOST:
+            shown = f"an image shows at most {sheet.MOST} examples: lower it"
+            raise ValueError(f"--limit {self.num_examples:,}: {shown}")
+        if self.picture and self.tokenizer:
+            raise ValueError("--picture shows no text: leave out --tokenizer")
+
+    @property
+    def num_examples(self) -> int:
+        return self.limit or (sheet.USUAL if self.picture else EXAMPLES_SHOWN)
+
+    def run(self) -> int:
+        if self.picture:
+            return draw(self.folder, self.json, self.num_examples, self.picture)
+        return cat(self.folder, self.json, self.num_examples, self.tokenizer, self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(OfDataset):
+    """Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."""
+
+    output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True)]
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        return run_export(self.folder, self.output, self.json, self.quiet)
+
+
+COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": Export}
 
 
 def parser(prog: str = PROG) -> terminal.Parser:
     """Return the command's argument parser."""
     root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLES)
-    root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
-    summaries = {
-        "ls": "print a summary",
-        "verify": "read and check everything",
-        "cat": "print examples as text",
-        "export": "write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB",
-    }
-    for name, text in summaries.items():
-        command = commands.add_parser(name, help=text, description=text)
+    for name, cls in COMMANDS.items():
+        command = commands.add_parser(name, help=cls.__doc__, description=cls.__doc__)
+        add_fields(command, cls)
         command.set_defaults(parser=command)
-        command.add_argument("folder", metavar="DIR", help="the dataset's folder, local or gs://... or s3://...")
-        command.add_argument("--json", action="store_true", help="print JSON")
-        if name == "export":
-            command.add_argument("output", type=Path, metavar="OUT", help="a folder on this machine, new or empty")
-        if name in ("export", "verify"):
-            command.add_argument("--quiet", action="store_true", help="no progress bar")
-        if name == "ls":
-            drawn = "also draw a histogram of the examples' lengths"
-            command.add_argument("--histogram", type=picture_file, metavar="FILE.png", help=drawn)
-            command.add_argument("--all-classes", action="store_true", help="list every class")
-            command.renamed("--classes", "--all-classes")
-        if name == "cat":
-            number = f"examples to show (default {EXAMPLES_SHOWN}; with --picture {sheet.USUAL}, at most {sheet.MOST})"
-            command.add_argument("--limit", type=int, metavar="N", help=number)
-            drawn = "draw images or spectrograms with their classes instead of printing text"
-            command.add_argument("--picture", type=picture_file, metavar="FILE.png", help=drawn)
-            other = "tokenizer to use instead of the copy in the dataset's folder"
-            command.add_argument("--tokenizer", metavar="PATH", help=other)
-            command.add_argument("--width", type=int, default=300, help="characters of a text to print (0: all)")
     return root
 
 
@@ -247,48 +302,27 @@ def run_export(folder: str, output: Path, as_json: bool, quiet: bool) -> int:
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command line; return the exit code."""
-    root = parser(prog)
-    options, rest = root.parse_known_args(argv)
-    if rest and not storage.is_remote(options.folder):
-        options.parser.error(options.parser.unknown(rest))
-    if options.command == "cat":
-        check_numbers(options)
+    expected = (ManifestError, reader.ShardError, OSError)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam also logs the errors that it raises
     try:
-        mistyped, known = storage.unknown_options(rest) if rest else ([], [])
-        if mistyped:
-            options.parser.error(options.parser.unknown(mistyped, known))
-        return terminal.run("shards", lambda: work(options, rest), (ManifestError, reader.ShardError, OSError))
+        return terminal.run("shards", lambda: work(argv, prog), expected)
     finally:
         logging.disable(level)
 
 
-def check_numbers(options: argparse.Namespace) -> None:
-    """Set the default of `cat --limit`; exit with code 2 for values out of range."""
-    if options.limit is None:
-        options.limit = sheet.USUAL if options.picture else EXAMPLES_SHOWN
-    if options.limit < 1 or options.width < 0:
-        options.parser.error("--limit must be at least 1, and --width 0 or more")
-    if options.picture and options.limit > sheet.MOST:
-        options.parser.error(f"--limit {options.limit:,}: an image shows at most {sheet.MOST} examples: lower it")
-    if options.picture and options.tokenizer:
-        options.parser.error("--picture shows no text: leave out --tokenizer")
-
-
-def work(options: argparse.Namespace, beam_options: list[str]) -> int:
+def work(argv: Sequence[str] | None, prog: str) -> int:
     """Run a command; return its exit code."""
-    if beam_options:
-        storage.use_options(beam_options)
-    if options.command == "ls":
-        return ls(options.folder, options.json, options.histogram, options.all_classes)
-    if options.command == "verify":
-        return verify(options.folder, options.json, options.quiet)
-    if options.command == "export":
-        return run_export(options.folder, options.output, options.json, options.quiet)
-    if options.picture:
-        return draw(options.folder, options.json, options.limit, options.picture)
-    return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
+    given, rest = parser(prog).parse_known_args(argv)
+    options = checked(given.parser, COMMANDS[given.command], given)
+    if rest and not storage.is_remote(options.folder):
+        given.parser.error(given.parser.unknown(rest))
+    if rest:
+        mistyped, known = storage.unknown_options(rest)
+        if mistyped:
+            given.parser.error(given.parser.unknown(mistyped, known))
+        storage.use_options(rest)
+    return options.run()
 
 
 if __name__ == "__main__":

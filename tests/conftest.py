@@ -17,6 +17,14 @@ ROOT = Path(__file__).resolve().parents[1]
 gc.disable()  # until all tests are imported
 
 
+def exit_code(main: Callable[[list[str]], int], *words: str) -> int:
+    """The exit code of a command line, whose usage the parser may refuse."""
+    try:
+        return main([*words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
 def pytest_collection_finish() -> None:
     """Collect only garbage that tests make; looking through all that is imported takes time."""
     gc.enable()

@@ -5,14 +5,18 @@ import importlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import Ge, Gt, Lt
 
 from clearspan.__main__ import COMMANDS
-from clearspan.common.commands import RaisingParser, as_keywords, keywords, renamed, words
+from clearspan.common.commands import UsageError, as_keywords
+from clearspan.common.options import Flag, Options, parse
 from clearspan.common.terminal import Parser
-from clearspan.pipelines.__main__ import KINDS, parsers
+from clearspan.pipelines.__main__ import KINDS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
@@ -40,11 +44,11 @@ def parser_of(command: str) -> Parser:
 
 
 def commands() -> Iterator[tuple[str, Parser]]:
-    yield from parsers().items()
-    for name in (name for name, command in COMMANDS.items() if not command.kept):
+    for name in ["documents", *(name for name, command in COMMANDS.items() if not command.kept)]:
         root = parser_of(name)
         below = [action.choices for action in root._actions if isinstance(action, argparse._SubParsersAction)]
-        yield from ((f"{name} {word}", parser) for word, parser in below[0].items()) if below else [(name, root)]
+        prefix = "" if name == "documents" else f"{name} "  # its parser is that of all pipelines
+        yield from ((f"{prefix}{word}", parser) for word, parser in below[0].items()) if below else [(name, root)]
 
 
 @pytest.fixture(scope="module")
@@ -94,75 +98,75 @@ def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
             assert default == ("on" if value and "--dedup" in actions[0].option_strings else "off"), option
 
 
-def halves(words: list[str]) -> tuple[list[str], list[str]]:
-    """The former names of a row, and the names."""
-    names = [word for word in words if word.startswith("--")]
-    return names[: len(names) // 2], names[len(names) // 2 :]
+@dataclass(frozen=True, kw_only=True)
+class Bake(Options):
+    """Options of every form."""
+
+    recipe: Annotated[Path, Flag("the recipe", "FILE", positional=True)]
+    eggs: Annotated[int, Flag("how many (default %(default)s)", "N"), Ge(1)] = 2
+    share: Annotated[float | None, Flag("of sugar", "P"), Gt(0), Lt(1)] = None
+    fruits: Annotated[tuple[str, ...], Flag("names", "A,B", commas=True, parse=str.title)] = ()
+    tins: Annotated[tuple[Path, ...], Flag("may be repeated", "DIR", name="--tin")] = ()
+    oven: Annotated[str, Flag("which", choices=("gas", "wood"))] = "gas"
+    butter: Annotated[bool, Flag("none of it")] = True
+    hidden: str = "not an option"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eggs > 2 and not self.butter:
+            raise ValueError("--eggs is too much for --no-butter")
 
 
-def test_a_former_name_is_in_the_page_and_says_what_it_is_called_now(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = parser_of("eval")
-    given = ["--model", "tfidf", "--output", "out", "--dtype=bf16"]
-    assert parser.parse_args(given).precision == "bf16"
-    assert capsys.readouterr().err == (
-        "deprecated: --dtype is now called --precision: the next version does not know --dtype here\n"
-    )
-    former = {(name, old, new) for name, each in commands() for old, new in each.old_names.items()}
-    cells = [re.findall(r"`([^`]+)`", line) for line in PAGE.partition("## Former names")[2].splitlines()]
-    told = {(row[0], old, new) for row in cells for old, new in zip(*halves(row), strict=True)}
-    assert former == told
+def baked(*words: str) -> Bake:
+    return parse(Bake, words, prog="bake", raises=True)
 
 
-def test_a_value_that_looks_like_a_former_name_stays() -> None:
-    parser = Parser(prog="p")
-    parser.add_argument("texts", nargs="*")
-    parser.add_argument("--new")
-    parser.renamed("--old", "--new")
-    assert parser.parse_args(["--new", "old", "--", "--old"]) == argparse.Namespace(texts=["--old"], new="old")
+def test_fields_are_flags() -> None:
+    assert baked("cake.txt") == Bake(recipe=Path("cake.txt"))
+    words = ["--eggs=3", "--fruits", "plum,fig", "cake.txt", "--tin", "a", "--tin=b", "--fruits=pear", "--share", ".5"]
+    fruits, tins = ("Plum", "Fig", "Pear"), (Path("a"), Path("b"))
+    assert baked(*words) == Bake(recipe=Path("cake.txt"), eggs=3, share=0.5, fruits=fruits, tins=tins)
+    assert baked("cake.txt", "--no-butter").butter is False
 
 
-def test_a_former_name_is_replaced_before_python_parses_intermixed_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.12.8 and later do not call `parse_known_args` for them."""
-    parser, given = Parser(prog="p"), []
-    parser.renamed("--old", "--new")
-    monkeypatch.setattr(parser, "parse_known_intermixed_args", lambda words, _: (given.extend(words), []))
-    parser.parse_intermixed_args(["--old=1", "key=2"])
-    assert given == ["--new=1", "key=2"]
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the following arguments are required: FILE"),
+        (["c", "--eggs=0"], "--eggs must be at least 1"),
+        (["c", "--share=1"], "--share must be above 0 and below 1"),
+        (["c", "--eggs=3", "--no-butter"], "--eggs is too much for --no-butter"),
+        (["c", "--oven=good"], "did you mean 'wood'?"),
+        (["c", "--fruits= ,"], "names nothing: leave it out"),
+        (["c", "--fruits=fig", "--fruits=fig"], "--fruits: Fig is named twice"),
+        (["c", "--hidden=x"], "no such option: --hidden"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_usage_error(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        baked(*words)
 
 
-def test_a_former_keyword_argument_works_with_a_warning() -> None:
-    @renamed(dtype="precision")
-    def load(model: str, precision: str = "fp32") -> tuple[str, str]:
-        return model, precision
-
-    with pytest.warns(FutureWarning, match="dtype is now called precision"):
-        assert load("m", dtype="bf16") == ("m", "bf16")
-
-
-def test_a_former_option_given_in_python_is_named_as_a_keyword() -> None:
-    parser = RaisingParser(prog="p")
-    parser.add_argument("--new-name")
-    parser.renamed("--old-name", "--new-name")
-    with pytest.warns(FutureWarning, match="^old_name is now called new_name"):
-        assert parser.parse_args(words({"old_name": 3})).new_name == "3"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"eggs": "two"}, "--eggs must be"), ({"oven": "solar"}, "--oven solar: choose gas, wood")],
+)
+def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Bake(recipe=Path("cake.txt"), **options)
 
 
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("--min-tokens must be at least 1", "min_tokens must be at least 1"),
-        ("leave out --dedup, or add --no-dedup", "leave out dedup=True, or add no_dedup=True"),
+        ("--min-tokens must be at least 1; add --no-dedup", "min_tokens must be at least 1; add no_dedup"),
         (
             "no such option: --min-token; did you mean '--min-tokens'?",
             "no such option: min_token; did you mean 'min_tokens'?",
         ),
-        ("--input a.txt is among the inputs", "inputs a.txt is among the inputs"),
-        ("argument --text-per: invalid choice: '--min-tokens'", "argument text_per: invalid choice: '--min-tokens'"),
         ("a runner named with --runner; /data/--min-tokens/x", "a runner named with --runner; /data/--min-tokens/x"),
         ("run `clearspan documents --min-tokens 16`", "run `clearspan documents --min-tokens 16`"),
-        ("the model's --min-tokens, not the texts' --dedup", "the model's min_tokens, not the texts' dedup=True"),
     ],
 )
 def test_an_error_from_python_names_keyword_arguments(message: str, said: str) -> None:
-    names = keywords(parsers()["documents"], given=["min_token"], input="inputs")
-    assert as_keywords(message, names) == said
+    assert as_keywords(message) == said

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from clearspan.common import terminal
+from clearspan.common.options import add_fields, checked, from_namespace
 from clearspan.train import run
-from clearspan.train.engine.signals import Launcher, ending_at_once
+from clearspan.train.engine.signals import Launcher
 
 PROG = "python -m train"
 TRAINER = "clearspan.train.run"
@@ -37,30 +38,37 @@ HELP = {
 
 def parser(prog: str = PROG) -> terminal.Parser:
     """Return the parser of the options of `train.run`, and of the launcher."""
-    root = run.parser(prog, f"{prog} --recipe NAME-or-FILE [options] [launcher's options] [key=value ...]")
+    usage = f"{prog} --recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
+    root = terminal.Parser(prog=prog, usage=usage, description=run.__doc__, epilog=run.EXAMPLE)
+    add_fields(root, run.Training)
     launcher = root.add_argument_group("the launcher's options (`deepspeed --help` explains all of them)")
     for name in OPTIONS:
         type_ = int if name in NUMBERS else str
         launcher.add_argument(f"--{name}", type=type_, metavar="VALUE", help=HELP.get(name))
-    for name, old in LAUNCHERS.items():
-        root.renamed(f"--{old}", f"--{name}")
     for name in SWITCHES:
         launcher.add_argument(f"--{name}", action="store_true")
     return root
 
 
-def command(options: argparse.Namespace) -> list[str]:
-    """Return the arguments of the deepspeed command for the options of a command line."""
-    values = {LAUNCHERS.get(name, name): getattr(options, name) for name in OPTIONS}
+def command(given: argparse.Namespace) -> list[str]:
+    """Return the arguments of the deepspeed command for a command line."""
+    values = {LAUNCHERS.get(name, name): getattr(given, name) for name in OPTIONS}
     words = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    words += [f"--{name}" for name in SWITCHES if getattr(options, name)]
-    return [*words, "--module", TRAINER, *run.words(options)]
+    words += [f"--{name}" for name in SWITCHES if getattr(given, name)]
+    return [*words, "--module", TRAINER, *run.words(from_namespace(run.Training, given))]
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    options = parser(prog).parse_intermixed_args(argv)
-    with ending_at_once("train", "run it again"):
-        return run.check(options) or terminal.run("train", lambda: launch(command(options)), (ValueError, RuntimeError))
+    return terminal.run("train", lambda: work(parser(prog), argv), (ValueError, RuntimeError), remedy="run it again")
+
+
+def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
+    """Check the recipe, then train; return the exit code."""
+    given = root.parse_intermixed_args(argv)
+    options = checked(root, run.Training, given)
+    if options.list:
+        return run.list_recipes()
+    return run.check(options) or launch(command(given))
 
 
 def launch(arguments: Sequence[str]) -> int:

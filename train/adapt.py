@@ -14,19 +14,24 @@ DIR/model is the trained model if it is better, otherwise the given one. The sam
 unless a text or the model has changed: DIR/adapt.json holds hashes of what the finished steps read.
 """
 
-import argparse
 import contextlib
+import functools
 import json
 import shlex
 import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from annotated_types import Ge, Gt, Lt
 
 from clearspan.common import files, terminal
-from clearspan.common.commands import CommandError, UsageError, run_module, words
+from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.options import Flag, Options
+from clearspan.common.options import run as run_command
 from clearspan.train.adapt_recipe import EVALUATED, Choice, planned
 
 PROG = "python -m train.adapt"
@@ -37,8 +42,6 @@ EXAMPLE = """examples:
   clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 STATE = "adapt.json"
-PASSED = ("input", "encoding", "holdout_fraction")
-"""Options of `clearspan documents` and `clearspan pairs`."""
 STATIC_FROM = "static:"
 """The start of a `--model` from which a static encoder is made."""
 PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
@@ -81,48 +84,81 @@ class Step(NamedTuple):
         return shlex.join(["python", "-m", self.module, *self.words])
 
 
-def parser(prog: str = PROG) -> terminal.Parser:
-    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
-    add = root.add_argument
-    add("overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. optimizer.learning_rate=2e-5")
-    add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="csv, jsonl, txt, parquet, tars")
-    both = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
-    add("--fields", metavar="A,B", help=both)
-    add("--text-field", metavar="NAME", help="field or column of texts without titles (default: text, or the only one)")
-    add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
-    add("--encoding", metavar="NAME", help="encoding of text files, e.g. cp1252 or shift_jis (default utf-8)")
-    which = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
-    add("--model", metavar="DIR", help=which)
-    add("--output", required=True, type=Path, metavar="DIR", help="new or empty folder, or that of a call to continue")
-    add("--recipe", metavar="NAME-or-FILE", help="recipe with a dataset `text` (default: chosen by the texts)")
-    add("--holdout-fraction", type=float, default=0.1, metavar="F", help="texts not trained on (default %(default)s)")
-    add(
-        "--min-tokens",
-        type=int,
-        metavar="N",
-        help="drop texts without titles that are too short to crop (default 16)",
-    )
-    add("--dry-run", action="store_true", help="print the commands; run none")
-    add("--quiet", action="store_true", help="print only the commands and the verdict")
-    add("--version", action="version", version=terminal.version())
-    return root
+BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
+WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapt(Options):
+    """The command `adapt`."""
+
+    overrides: Annotated[
+        tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
+    ] = ()
+    inputs: Annotated[tuple[str, ...], Flag("csv, jsonl, txt, parquet, tars", "GLOB", name="--input", many=True)]
+    output: Annotated[Path, Flag("new or empty folder, or that of a call to continue", "DIR")]
+    fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
+    text_field: Annotated[str | None, Flag("field or column of texts without titles (default: text)", "NAME")] = None
+    text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"
+    encoding: Annotated[str | None, Flag("encoding of text files, e.g. cp1252 (default utf-8)", "NAME")] = None
+    model: Annotated[str | None, Flag(WHICH, "DIR")] = None
+    recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
+    holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
+    min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
+    dry_run: Annotated[bool, Flag("print the commands; run none")] = False
+    quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not fit together, with each other or with the texts."""
+        apart = ["--text-field"] if self.text_field else []
+        apart += ["--text-per line"] if self.text_per == "line" else []
+        if self.fields and apart:
+            raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")
+        if self.model == STATIC_FROM:
+            raise UsageError(f"--model {STATIC_FROM}: names no folder; give that of an encoder, {STATIC_FROM}DIR")
+        if self.fields and len(self.fields) != 2:
+            raise UsageError("--fields must name two different fields, e.g. title,text")
+        if self.titles and self.min_tokens is not None:
+            named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
+            raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+
+    @functools.cached_property
+    def titles(self) -> tuple[str, ...] | None:
+        """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
+        from clearspan.pipelines.fields import usual_fields
+
+        alone = self.text_field or self.text_per == "line"
+        return self.fields or (None if alone else usual_fields(self.inputs, self.encoding))
+
+    @property
+    def encoder(self) -> Path | None:
+        """The folder that `--model` names, None without it."""
+        return None if self.model is None else Path(self.model.removeprefix(STATIC_FROM))
+
+    @property
+    def starts(self) -> bool:
+        """Whether a static encoder is made here, in DIR/start."""
+        return self.model is None or self.model.startswith(STATIC_FROM)
+
+    @property
+    def base(self) -> Path:
+        """The folder of the model that is trained."""
+        return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    options = parser(prog).parse_intermixed_args(argv)
-    return terminal.run("adapt", lambda: work(options), (ValueError, OSError))
+    frame = {"name": "adapt", "description": __doc__, "epilog": EXAMPLE}
+    return run_command(Adapt, work, argv, prog, (ValueError, OSError), **frame)
 
 
-def work(options: argparse.Namespace) -> int:
+def work(options: Adapt) -> int:
     """Run the steps; return the exit code: that of a command that failed, 2 for bad usage, 130 if interrupted."""
     from clearspan.train.api import load_recipe
-    from clearspan.train.options import RecipeError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
     try:
         state = read_state(options)
-        settle(options)
-        check_titles(options)
+        options.check()
         if options.recipe:
             keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
             load_recipe(options.recipe, keys)
@@ -134,23 +170,23 @@ def work(options: argparse.Namespace) -> int:
             for number, step in enumerate(steps(options), 1):
                 run(number, step, state, options)
             finish(options, state)
-    except (UsageError, RecipeError, CommandError) as error:
+    except CommandError as error:
         print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
-        return error.code if isinstance(error, CommandError) else 2
+        return error.code
     except KeyboardInterrupt:
         print("adapt: stopped: run the same command again to continue", file=sys.stderr)
         return 130
     return 0
 
 
-def read_state(options: argparse.Namespace) -> dict[str, Any]:
+def read_state(options: Adapt) -> dict[str, Any]:
     """Return the content of `adapt.json`: the finished steps by name, each with the command and the hashes of what it
     read, and the verdict once there is one.
 
     Raises:
         UsageError: the model is no folder, or the output is in it or holds something else.
     """
-    if (given := encoder_of(options)) is not None:
+    if (given := options.encoder) is not None:
         if not given.is_dir():
             raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
         if options.output.resolve().is_relative_to(given.resolve()):
@@ -170,68 +206,26 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     return {"steps": {}}
 
 
-def encoder_of(options: argparse.Namespace) -> Path | None:
-    """Return the folder that `--model` names, None without it."""
-    return None if options.model is None else Path(options.model.removeprefix(STATIC_FROM))
-
-
-def starts(options: argparse.Namespace) -> bool:
-    """Return whether a static encoder is made here, in DIR/start."""
-    return options.model is None or options.model.startswith(STATIC_FROM)
-
-
-def base_model(options: argparse.Namespace) -> Path:
-    """Return the folder of the model that is trained."""
-    given = encoder_of(options)
-    return options.output / "start" if starts(options) or given is None else given
-
-
-def settle(options: argparse.Namespace) -> None:
-    """Replace `--fields` by the two names, those of the inputs if they are usual ones; None: texts without titles.
-
-    Raises:
-        UsageError: the names are not two, or other options say that there are no titles.
-    """
-    from clearspan.pipelines.fields import usual_fields
-
-    apart = ["--text-field"] if options.text_field else []
-    apart += ["--text-per line"] if options.text_per == "line" else []
-    if options.fields and apart:
-        raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")
-    options.recognized = not options.fields
-    if options.model == STATIC_FROM:
-        raise UsageError(f"--model {STATIC_FROM}: names no folder; give that of an encoder, {STATIC_FROM}DIR")
-    if options.fields:
-        options.fields = tuple(name.strip() for name in options.fields.split(","))
-        if len(set(options.fields)) != 2 or not all(options.fields):
-            raise UsageError("--fields must name two different fields, e.g. title,text")
-        return
-    options.fields = None if apart else usual_fields(options.input, options.encoding)
-
-
-def check_titles(options: argparse.Namespace) -> None:
-    """Raise UsageError for an option that has no effect on texts with titles."""
-    if options.fields and options.min_tokens is not None:
-        named = "found by their names: --text-field NAME takes the texts alone" if options.recognized else "as given"
-        raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
-
-
-def steps(options: argparse.Namespace) -> Iterator[Step]:
+def steps(options: Adapt) -> Iterator[Step]:
     """Yield the commands in order; the training's depends on the dataset that earlier ones wrote."""
-    folder, texts, given, base = options.output, options.output / "texts", encoder_of(options), base_model(options)
+    folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
-    line = {name: getattr(options, name) for name in PASSED}
-    reading = {"text_field": options.text_field, "text_per": options.text_per}
+    line: dict[str, Option] = {
+        "input": options.inputs,
+        "encoding": options.encoding,
+        "holdout_fraction": options.holdout_fraction,
+    }
+    reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
     if given is None:
-        reads = {"text_field": options.fields[1]} if options.fields else reading
-        learned = {"input": options.input, "encoding": options.encoding, **reads, "size": VOCABULARY}
+        reads: dict[str, Option] = {"text_field": options.titles[1]} if options.titles else reading
+        learned = {"input": options.inputs, "encoding": options.encoding, **reads, "size": VOCABULARY}
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, *PIPELINES, ("vocabulary", *words({**learned, "output": tokenizer})))
     line |= {"tokenizer": tokenizer, "output": texts, "dedup": True}
-    if options.fields:
-        named = f"pairs of {' and '.join(options.fields)}"
-        named += " (found by their names; --text-field NAME takes texts without titles)" if options.recognized else ""
-        command = ("pairs", *words({**line, "fields": ",".join(options.fields)}))
+    if options.titles:
+        named = f"pairs of {' and '.join(options.titles)}"
+        named += " (found by their names; --text-field NAME takes texts without titles)" if not options.fields else ""
+        command = ("pairs", *words({**line, "fields": ",".join(options.titles)}))
     else:
         named = (
             "texts"
@@ -242,7 +236,7 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
     yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
     datasets = (texts, texts / "validation")
-    if starts(options):
+    if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
         about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
@@ -250,31 +244,32 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
     unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
     keys, choice = recipe_keys(options, texts), unknown
     if (texts / "manifest.json").is_file() and base.is_dir():
-        titled = options.fields is not None
-        choice = planned(texts, base, keys, options.overrides, titled, starts(options), options.recipe)
+        titled = options.titles is not None
+        choice = planned(texts, base, keys, options.overrides, titled, options.starts, options.recipe)
     keys += [*choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
     trained = folder / "run" / "model"
     yield Step("train", choice.reason, *TRAIN, command, datasets, (base,))
-    models = {BEFORE: base, AFTER: trained, HYBRID: f"hybrid:{trained}", **{name: name for name in BASELINES}}
-    scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
+    of_run = {BEFORE: str(base), AFTER: str(trained), HYBRID: f"hybrid:{trained}"}
+    models = of_run | {name: name for name in BASELINES}
+    scored: dict[str, Option] = {"tasks": "heldout", "data": texts, "model": [*models.values()], "name": [*models]}
     about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
     yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (base, trained))
 
 
-def recipe_keys(options: argparse.Namespace, texts: Path) -> list[str]:
+def recipe_keys(options: Adapt, texts: Path) -> list[str]:
     """Return the keys that any recipe needs here, as key=value."""
-    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": base_model(options)}
+    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": options.base}
     keys = {**paths, "output": options.output / "run", "training.eval_data": "heldout"}
     return [f"{key}={value}" for key, value in keys.items()]
 
 
-def title(number: int, step: Step, options: argparse.Namespace) -> str:
+def title(number: int, step: Step, options: Adapt) -> str:
     """Return the line before a step's command."""
-    return f"{number}/{3 + starts(options) + (options.model is None)} {step.name}: {step.about}"
+    return f"{number}/{3 + options.starts + (options.model is None)} {step.name}: {step.about}"
 
 
-def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
+def run(number: int, step: Step, state: dict[str, Any], options: Adapt) -> None:
     """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished. One that
     checks its inputs itself runs in any case.
 
@@ -320,14 +315,14 @@ def verdict(low: float, high: float) -> str:
     return "better" if low > 0 else "worse" if high < 0 else "no difference"
 
 
-def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
+def finish(options: Adapt, state: dict[str, Any]) -> None:
     """Compare the two models, copy the better one to DIR/model, and print and save the verdict."""
     from clearspan.common.encoder.fingerprint import model_sha256
     from clearspan.eval import saved
     from clearspan.eval.compare import compare_folders
 
     folder: Path = options.output
-    base, named = base_model(options), (BEFORE, AFTER, HYBRID, *BASELINES)
+    base, named = options.base, (BEFORE, AFTER, HYBRID, *BASELINES)
     row, *passages = (row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
     scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in named}
     word = verdict(row.low, row.high)
@@ -343,7 +338,7 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
     save(folder, {**state, "verdict": word, **figures})
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     interval = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] (95 % interval)"
-    terminal.say(f"{word}: MRR {'of held-out titles' if options.fields else 'on held-out texts'} {interval}; {each}")
+    terminal.say(f"{word}: MRR {'of held-out titles' if options.titles else 'on held-out texts'} {interval}; {each}")
     for other in passages:
         interval = f"{other.difference:+.2f} [{other.low:+.2f}, {other.high:+.2f}]"
         terminal.say(f"crops of the held-out texts: {verdict(other.low, other.high)}, MRR {interval}")

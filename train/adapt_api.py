@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common.commands import CommandError, Option, UsageError, keywords, option_of, run_module, words
-from clearspan.train.adapt import STATE, parser
+from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, option_of, run_module, words
+from clearspan.train.adapt import STATE
 from clearspan.train.api import Overrides, assignments
 
 
@@ -76,16 +76,13 @@ def adapt(
         options["fields"] = ",".join(map(str, fields))
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
-
-    def names() -> dict[str, str]:
-        return keywords(parser(), given=options, input="inputs")
-
-    try:
-        run_module("clearspan.train.adapt", [*keys, *line], "adapt", quiet, names)
-    except CommandError as error:
-        if error.code == 2:
-            raise UsageError(str(error)) from None
-        raise
+    with naming_keywords():
+        try:
+            run_module("clearspan.train.adapt", [*keys, *line], "adapt", quiet)
+        except CommandError as error:
+            if error.code == 2:
+                raise UsageError(str(error)) from None
+            raise
     state = json.loads((Path(output) / STATE).read_text(encoding="utf-8"))
     result = {field.name: state[field.name] for field in dataclasses.fields(Adapted) if field.name != "folder"}
     return Adapted(Path(output), **result)

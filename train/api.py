@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.commands import CommandError, Option, keywords, naming_keywords, run_module, words
+from clearspan.common.commands import CommandError, Option, naming_keywords, run_module, words
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.run_folder import repeated
@@ -83,10 +83,8 @@ def train_model(
         ManifestError, OSError: the folder holds a run, and a dataset of the recipe cannot be read.
         TrainingError: the run failed.
     """
-    from clearspan.train.__main__ import parser  # argparse and names only
-
-    changes, names = assignments(overrides), keywords(parser(), given=launcher)
-    with naming_keywords(names), tempfile.TemporaryDirectory() as folder:
+    changes = assignments(overrides)
+    with naming_keywords(), tempfile.TemporaryDirectory() as folder:
         loaded = load(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
@@ -102,13 +100,13 @@ def train_model(
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]
         try:
-            run_module("clearspan.train", line, "train", quiet, lambda: names)
+            run_module("clearspan.train", line, "train", quiet)
         except CommandError as error:
             raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
     return Run(Path(loaded.output))
 
 
-@naming_keywords({"--checkpoint": "checkpoint", "--resume": "resume=True"})
+@naming_keywords()
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
 

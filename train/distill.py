@@ -10,13 +10,16 @@ followed by training on your texts, is `model.init=distill` (`clearspan train --
 `clearspan adapt --model static:DIR`.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge
 
 from clearspan.common import terminal
-from clearspan.train.engine.signals import ending_at_once
+from clearspan.common.options import Flag, Options, run
 
 EXAMPLE = """examples:
   clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
@@ -24,54 +27,56 @@ EXAMPLE = """examples:
 """
 
 
-def parser(prog: str = "python -m train.distill") -> terminal.Parser:
-    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
-    add = root.add_argument
-    source = root.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", type=Path, metavar="DIR", help="local folder of an encoder")
-    source.add_argument(
-        "--tokenizer", metavar="PATH", help="instead, a tokenizer.json, or the folder with it: random vectors"
-    )
-    add("--output", required=True, type=Path, metavar="DIR", help="the folder to write: new, or an unchanged export")
-    add("--shards", nargs="+", default=[], metavar="DIR", help="datasets of text to count tokens in, by this tokenizer")
-    add("--dims", type=int, metavar="N", help="dimensions in all (default: the encoder's, and --random-dims more)")
-    random = "of them random, which keep apart words that the encoder embeds alike (default %(default)s)"
-    add("--random-dims", type=int, default=0, metavar="N", help=random)
-    add("--version", action="version", version=terminal.version())
-    return root
+PROG = "python -m train.distill"
+TOKENIZER = "instead of --model, a tokenizer.json, or the folder with it: random vectors"
+RANDOM = "of them random, which keep apart words that the encoder embeds alike"
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m train.distill") -> int:
-    with ending_at_once("distill", "run it again"):
-        options = parser(prog).parse_args(argv)
-        from clearspan.train.engine.ranks import name_accelerator
+@dataclass(frozen=True, kw_only=True)
+class Distill(Options):
+    """The command `distill`."""
 
-        name_accelerator()
-        from clearspan.common.model_folder import EncoderError
-        from clearspan.shards import ShardError
-        from clearspan.train.engine.checkpoint import CheckpointError
-        from clearspan.train.options import RecipeError
+    model: Annotated[Path | None, Flag("local folder of an encoder", "DIR")] = None
+    tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
+    output: Annotated[Path, Flag("the folder to write: new, or an unchanged export", "DIR")]
+    shards: Annotated[tuple[str, ...], Flag("datasets of text to count tokens in", "DIR", many=True)] = ()
+    dims: Annotated[int | None, Flag("dimensions in all (default: the encoder's + --random-dims)", "N"), Ge(1)] = None
+    random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0
 
-        expected = (CheckpointError, EncoderError, RecipeError, ShardError, ValueError, OSError)
-        return terminal.run("distill", lambda: work(options), expected)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.model is None) == (self.tokenizer is None):
+            raise ValueError("give either --model or --tokenizer")
+        if self.random_dims and not self.model:
+            raise ValueError("--random-dims has no effect without --model: all dimensions are random: set --dims")
+        if not self.folder.is_dir():
+            missing = "no such folder" + (" or tokenizer.json" if self.tokenizer else "")
+            raise ValueError(f"{self.source} {self.model or self.tokenizer}: {missing}")
+        if self.output.resolve().is_relative_to(self.folder.resolve()):
+            raise ValueError(f"--output {self.output}: is in {self.source}, which is read: name a folder outside of it")
+
+    @property
+    def source(self) -> str:
+        """The option that names the encoder or the tokenizer."""
+        return "--model" if self.model else "--tokenizer"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the encoder or of the tokenizer."""
+        path = self.model or self.tokenizer
+        assert path is not None
+        return path.parent if self.tokenizer and path.name == "tokenizer.json" and path.is_file() else path
 
 
-def checked(options: argparse.Namespace) -> Path:
-    """Return the folder of the encoder or of the tokenizer. Raise ValueError for options that cannot work."""
-    option, path = ("--model", options.model) if options.model else ("--tokenizer", Path(options.tokenizer))
-    folder = path.parent if option == "--tokenizer" and path.name == "tokenizer.json" and path.is_file() else path
-    if not folder.is_dir():
-        raise ValueError(f"{option} {path}: no such folder" + (" or tokenizer.json" if option == "--tokenizer" else ""))
-    if options.output.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"--output {options.output}: is in {option}, which is read: name a folder outside of it")
-    if (options.dims is not None and options.dims < 1) or options.random_dims < 0:
-        raise ValueError("--dims must be at least 1, and --random-dims at least 0")
-    if options.random_dims and not options.model:
-        raise ValueError("--random-dims has no effect without --model: all dimensions are random: set --dims")
-    return folder
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    frame = {"name": "distill", "remedy": "run it again", "description": __doc__, "epilog": EXAMPLE}
+    return run(Distill, work, argv, prog, (ValueError, OSError), **frame)
 
 
-def work(options: argparse.Namespace) -> int:
+def work(options: Distill) -> int:
+    from clearspan.train.engine.ranks import name_accelerator
+
+    name_accelerator()
     from clearspan.shards import Dataset
     from clearspan.train.build_encoder import build_encoder
     from clearspan.train.card import Origin, facts
@@ -81,7 +86,7 @@ def work(options: argparse.Namespace) -> int:
     from clearspan.train.options import STATIC, ModelConfig, Recipe, check_start
     from clearspan.train.run_folder import other_tokenizer
 
-    folder = checked(options)
+    folder = options.folder
     check_replaceable(options.output)
     config = {"model_type": STATIC} | ({} if options.dims is None else {"hidden_size": options.dims})
     model = ModelConfig(config=config, init="idf", random_dims=options.random_dims)
@@ -94,9 +99,7 @@ def work(options: argparse.Namespace) -> int:
     for path, dataset in datasets.items():
         made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None
         if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
-            raise ValueError(
-                f"--shards {path}: {other_tokenizer(folder, '--model' if options.model else '--tokenizer')}"
-            )
+            raise ValueError(f"--shards {path}: {other_tokenizer(folder, options.source)}")
     encoder = build_encoder(recipe, tokenizer, datasets.values())
     write_folder(encoder, tokenizer, options.output, to_yaml(recipe), Origin(data=facts(datasets)))
     counted = f"weighted by their frequency in {', '.join(options.shards)}" if datasets else "weighted by Zipf's law"

@@ -8,7 +8,6 @@ are left out. The folder is sealed (`train.engine.integrity`): an export replace
 nobody changed.
 """
 
-import argparse
 import contextlib
 import copy
 import dataclasses
@@ -17,11 +16,13 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from clearspan.common import files, terminal
+from clearspan.common.options import Flag, Options, run
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
-from clearspan.train.engine.signals import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -117,7 +118,6 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         CheckpointError, OSError: a file cannot be written.
     """
     from clearspan.common.files import TEMPORARY, path_in_errors
-    from clearspan.common.terminal import one_line
     from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
@@ -137,7 +137,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     except OSError:
         raise
     except Exception as error:  # on a full disk, tokenizers and safetensors raise errors of any type
-        raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
+        raise CheckpointError(f"{folder}: could not be written ({terminal.one_line(error)})") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -221,7 +221,6 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
         CheckpointError: `out` holds something else, or cannot be written.
         InUseError: another export writes to `out`.
     """
-    from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError
 
     with files.locked(out):
@@ -296,33 +295,26 @@ def _replace(out: Path, part: Path, kind: str) -> None:
         (part / name).replace(out / name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Export(Options):
+    """The command `export`."""
+
+    run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
+    out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True)]
+    checkpoint: Annotated[Literal["best", "last"] | None, Flag("default: best, else last")] = None
+
+
 def main(argv: Sequence[str] | None = None, prog: str = "python -m train.export") -> int:
-    with ending_at_once("train.export", "run it again"):
-        from clearspan.common import terminal
-        from clearspan.common.model_folder import EncoderError
-
-        parser = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
-        parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
-        parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
-        parser.add_argument(
-            "--checkpoint", choices=("best", "last"), help="the checkpoint to export (default: best, else last)"
-        )
-        parser.add_argument("--version", action="version", version=terminal.version())
-        options = parser.parse_args(argv)
-        from clearspan.train.engine.ranks import name_accelerator
-
-        name_accelerator()
-        from clearspan.train.engine.checkpoint import CheckpointError
-
-        expected = (CheckpointError, EncoderError, OSError)
-        return terminal.run("train.export", lambda: work(options), expected)
+    frame = {"name": "train.export", "remedy": "run it again", "description": __doc__, "epilog": EXAMPLE}
+    return run(Export, work, argv, prog, (ValueError, OSError), **frame)
 
 
-def work(options: argparse.Namespace) -> int:
-    from clearspan.common.terminal import say
+def work(options: Export) -> int:
+    from clearspan.train.engine.ranks import name_accelerator
 
+    name_accelerator()
     exported = export(options.run, options.out, options.checkpoint)
-    say(f"{options.out}: {exported} of {options.run}")
+    terminal.say(f"{options.out}: {exported} of {options.run}")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import UsageError
 from clearspan.train.schedules import OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
@@ -34,7 +35,7 @@ ALL = "all"
 """The only turn of `optimization: sum`."""
 
 
-class RecipeError(ValueError):
+class RecipeError(UsageError):
     """A recipe that cannot run. The message names the key and says what to do."""
 
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clearspan.train.engine.signals import ending_at_once
+from clearspan.common import terminal
+from clearspan.common.options import LIMITS
 
 EXAMPLE = """examples:
   python -m train.reference > docs/recipes.md
@@ -27,7 +28,6 @@ SECTION = re.compile(r"(?:Args|Attributes):")
 ENTRY = re.compile(r"(\w+(?:, \w+)*): (.+)")
 COMMENTED = re.compile(r" {4}(\w+): .*?  # (.+)")
 GIVEN = "must be given"
-LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
 GROUPS = {
     "Texts of your own": ("crops", "pairs", "static"),
@@ -55,8 +55,6 @@ changes. `--list` shows a line for each recipe, and `--dry-run` prints the resul
 
 
 def parser() -> argparse.ArgumentParser:
-    from clearspan.common import terminal
-
     root = terminal.Parser(prog="python -m train.reference", description=__doc__, epilog=EXAMPLE)
     root.add_argument("--check", metavar="FILE", type=Path, help="compare with a file, exit with 1 if it is outdated")
     return root
@@ -111,7 +109,12 @@ def type_name(hint: Any) -> str:
     """Return a field's type in a few words, with its range or choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        limits = [(word, getattr(limit, name)) for limit in inner[1:] for name, word in LIMITS if hasattr(limit, name)]
+        limits = [
+            (word, getattr(limit, name))
+            for limit in inner[1:]
+            for name, (word, _) in LIMITS.items()
+            if hasattr(limit, name)
+        ]
         ranges = [f"{word} {value:g}" for word, value in limits if abs(value) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
@@ -273,23 +276,16 @@ def check(path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    with ending_at_once("train.reference", "run it again"):
-        from clearspan.common import terminal
-
-        root = parser()
-        root.add_argument("--version", action="version", version=terminal.version())
-        options = root.parse_args(argv)
-        return terminal.run("train.reference", lambda: work(options), (UndocumentedError, OSError))
+    expected = (UndocumentedError, OSError)
+    return terminal.run("train.reference", lambda: work(parser().parse_args(argv)), expected, remedy="run it again")
 
 
 def work(options: argparse.Namespace) -> int:
-    from clearspan.common.terminal import say
-
     if options.check:
         check(options.check)
-        say(f"{options.check}: up to date")
+        terminal.say(f"{options.check}: up to date")
     else:
-        say(page().rstrip("\n"))
+        terminal.say(page().rstrip("\n"))
     return 0
 
 

@@ -11,17 +11,19 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
-from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0  # noqa: E402
+from clearspan.common import commands, files, terminal  # noqa: E402
+from clearspan.common.options import Flag, Options, run  # noqa: E402
+from clearspan.train.engine.signals import leave_to_rank_0  # noqa: E402
 
 if TYPE_CHECKING:
-    from clearspan.common.terminal import Parser
     from clearspan.train.data.batch import Batch
     from clearspan.train.data.feed import Feed
     from clearspan.train.engine.loop import Trainer
@@ -42,46 +44,35 @@ NOTHING_PICKS = (
 )
 
 
-class ListRecipes(argparse.Action):
-    """`--list`: print the recipes and exit, whatever else is missing."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="list the recipes, and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from clearspan.common import terminal
-        from clearspan.train.reference import catalog
-
-        terminal.notice(catalog())
-        parser.exit()
+RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
+DRY_RUN = "print the recipe, its parameters, device, data, token budget, memory and time; no training"
 
 
-def parser(prog: str = "deepspeed train/run.py", usage: str | None = None) -> "Parser":
-    """Return the parser of the trainer's options."""
-    from clearspan.common import terminal
+@dataclass(frozen=True, kw_only=True)
+class Training(Options):
+    """The command `train`, as each rank has it."""
 
-    root = terminal.Parser(prog=prog, usage=usage, description=__doc__, epilog=EXAMPLE)
-    root.add_argument(
-        "--recipe", required=True, metavar="NAME-or-FILE", help="a recipe of --list, or a YAML file of your own"
-    )
-    root.add_argument("--list", action=ListRecipes)
-    root.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. data.text.batch_size=32"
-    )
-    resume_help = "continue from the last complete checkpoint in the output folder, or start if there is none"
-    root.add_argument("--resume", action="store_true", help=resume_help)
-    dry_run_help = "print the recipe, its parameters, device, data, token budget, memory and time; no training"
-    root.add_argument("--dry-run", action="store_true", help=dry_run_help)
-    root.add_argument("--quiet", action="store_true", help="no progress bar, no metrics on the terminal")
-    root.add_argument("--version", action="version", version=terminal.version())
-    root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
-    return root
+    overrides: Annotated[
+        tuple[str, ...],
+        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
+    ] = ()
+    recipe: Annotated[str, Flag("a recipe of --list, or a YAML file of your own", "NAME-or-FILE")] = ""
+    list: Annotated[bool, Flag("list the recipes, and exit")] = False
+    resume: Annotated[bool, Flag(RESUME)] = False
+    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
+    quiet: Annotated[bool, Flag("no progress bar, no metrics on the terminal")] = False
+    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.recipe and not self.list:
+            raise ValueError("the following arguments are required: --recipe")
 
 
-def words(options: argparse.Namespace) -> list[str]:
+def words(options: Training) -> list[str]:
     """Return the command line of the options."""
-    switches = [f"--{name.replace('_', '-')}" for name in ("resume", "dry_run", "quiet") if getattr(options, name)]
-    return [f"--recipe={options.recipe}", *switches, *options.overrides]
+    switches = {"resume": options.resume, "dry_run": options.dry_run, "quiet": options.quiet}
+    return [*commands.words({"recipe": options.recipe, **switches}), *options.overrides]
 
 
 @contextlib.contextmanager
@@ -96,7 +87,6 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
         CheckpointError: OUTPUT/model holds something that an export must not replace.
         InUseError: another run has locked the folder.
     """
-    from clearspan.common import files
     from clearspan.train.export import check_replaceable
     from clearspan.train.run_folder import MODEL, check, check_writable, save, tags
 
@@ -132,7 +122,7 @@ def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut
     return lines
 
 
-def train(options: argparse.Namespace) -> None:
+def train(options: Training) -> None:
     """Check everything that can be checked, then train and export; with `--dry-run` only check and print.
 
     Raises:
@@ -140,7 +130,6 @@ def train(options: argparse.Namespace) -> None:
     """
     import torch
 
-    from clearspan.common import terminal
     from clearspan.common.allocator import keep_tensors
     from clearspan.shards import Dataset
     from clearspan.train.build import build_feed, build_held_out, build_learner
@@ -216,7 +205,6 @@ def shower(learner: "Learner", tokenizer: Any, run: Path, quiet: bool) -> "Calla
     """Return the function that writes some examples of a batch to the run's folder as text, and prints a few lines of
     them unless `quiet`.
     """
-    from clearspan.common import files, terminal
     from clearspan.train.preview import as_file, examples, in_short
 
     def show(batch: "Mapping[str, Batch]") -> None:
@@ -230,7 +218,6 @@ def shower(learner: "Learner", tokenizer: Any, run: Path, quiet: bool) -> "Calla
 
 def finish(trainer: "Trainer") -> None:
     """Export a run that is complete, and print how the run ended."""
-    from clearspan.common import terminal
     from clearspan.train.export import export
     from clearspan.train.run_folder import MODEL, mark_finished
 
@@ -243,11 +230,10 @@ def finish(trainer: "Trainer") -> None:
         terminal.notice(f"{run / MODEL}: {exported}, after {trainer.step:,} steps")
 
 
-def check(options: argparse.Namespace) -> int:
+def check(options: Training) -> int:
     """Check the recipe, its output folder and its tokenizers before ranks start; return 0, or the exit code after
     printing what is wrong.
     """
-    from clearspan.common import files, terminal
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError
     from clearspan.train import run_folder
@@ -266,15 +252,23 @@ def check(options: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    with ending_at_once("train", "run it again, with --resume if a checkpoint is there"):
-        from clearspan.common import terminal
-
-        options = parser().parse_intermixed_args(argv)
-        return terminal.run("train", lambda: work(options), ())
+    remedy = "run it again, with --resume if a checkpoint is there"
+    frame = {"name": "train", "remedy": remedy, "description": __doc__, "epilog": EXAMPLE}
+    return run(Training, work, argv, "deepspeed train/run.py", (), **frame)
 
 
-def work(options: argparse.Namespace) -> int:
+def list_recipes() -> int:
+    """Print the recipes; return the exit code."""
+    from clearspan.train.reference import catalog
+
+    terminal.say(catalog())
+    return 0
+
+
+def work(options: Training) -> int:
     """Train; return the exit code: 0, 1 if the work failed, 2 if the recipe cannot work."""
+    if options.list:
+        return list_recipes()
     import torch
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
@@ -282,7 +276,6 @@ def work(options: argparse.Namespace) -> int:
     from clearspan.train.engine.ranks import ReportedElsewhereError, name_accelerator
 
     name_accelerator()
-    from clearspan.common import terminal
     from clearspan.common.model_folder import EncoderError
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError

@@ -4,16 +4,18 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import folder_fingerprint
 from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.options import Flag
 from clearspan.common.terminal import MOST_SAID, one_line
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
+Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=POOLINGS)]
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
 
 

@@ -3,17 +3,16 @@
 Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usage.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from clearspan.common.commands import UsageError
-from clearspan.common.terminal import Parser, printable
-from clearspan.eval.command import run
+from clearspan.common.options import Flag, Json, Options, run
+from clearspan.common.terminal import printable, say
 from clearspan.eval.data.catalog import Finding, check
-from clearspan.eval.files import json_text
+from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:
@@ -24,26 +23,29 @@ senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Data(Options):
+    """The command `data`."""
+
+    what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]
+    data: Annotated[Path, Flag("the data folder", "DIR", positional=True)]
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.data.is_dir():
+            raise ValueError(f"no such folder: {self.data}")
+
+
 def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.data") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    parser = Parser(
-        prog=prog,
-        description="List for each task whether its data is in DIR and whole, and where to obtain it.",
-        epilog=_EXAMPLE,
-    )
-    add = parser.add_argument
-    add("what", choices=["check"], metavar="check", help="check the data in DIR")
-    add("data", type=Path, metavar="DIR", help="the data folder")
-    add("--json", action="store_true", help="print JSON instead of the table")
-    return run(parser, argv, _output)
+    return run(Data, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
 
-def _output(args: argparse.Namespace) -> tuple[str, int]:
-    if not args.data.is_dir():
-        raise UsageError(f"no such folder: {args.data}")
-    findings = check(args.data)
-    text = json_text([_record(finding) for finding in findings]) if args.json else _text(findings)
-    return text, int(any(finding.state == "not whole" for finding in findings))
+def _print(options: Data) -> int:
+    findings = check(options.data)
+    say(json_text([_record(finding) for finding in findings]) if options.json else _text(findings), end="")
+    return int(any(finding.state == "not whole" for finding in findings))
 
 
 def _text(findings: list[Finding]) -> str:

@@ -3,18 +3,17 @@
 Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from clearspan.common.commands import UsageError
+from clearspan.common.options import Flag, Json, Options, run
 from clearspan.common.parsing import did_you_mean
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import say
 from clearspan.eval import saved
-from clearspan.eval.command import run
-from clearspan.eval.files import json_text
+from clearspan.eval.files import DataError, json_text
 from clearspan.eval.tables.beside import beside
 from clearspan.eval.tables.formats import FORMATS
 from clearspan.eval.tables.published import tables
@@ -28,36 +27,44 @@ figures: the report of --tasks retrieval shows those of your models.
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tables(Options):
+    """The command `tables`."""
+
+    name: Annotated[str | None, Flag("name of the table; --list prints all names", "NAME", positional=True)] = None
+    results: Annotated[
+        tuple[Path, ...],
+        Flag("results.json, its folder, or a folder with a subfolder for each model", "RESULTS", positional=True),
+    ] = ()
+    list: Annotated[bool, Flag("print the names of all tables")] = False
+    format: Annotated[str, Flag("form of the table", choices=tuple(FORMATS))] = "text"
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.name is None and not self.list:
+            raise ValueError("name a table; --list prints all names")
+        if self.name is not None and self.name not in tables():
+            choices = f"choose from {', '.join(tables())}{did_you_mean(self.name, tables())}"
+            raise ValueError(f"no table {self.name!r}; {choices}")
+
+
 def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.tables") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    parser = Parser(
-        prog=prog,
-        description="Print a table of a paper with your models added to it.",
-        epilog=_EXAMPLE,
-    )
-    add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="name of the table; --list prints all names")
-    add(
-        "results", nargs="*", type=Path, metavar="RESULTS",
-        help="results.json, its folder, or a folder with a subfolder for each model",
-    )  # fmt: skip
-    add("--list", action="store_true", help="print the names of all tables")
-    add("--format", choices=tuple(FORMATS), default="text", help="default: %(default)s")
-    add("--json", action="store_true", help="print the table as JSON")
-    return run(parser, argv, lambda args: (_output(args), 0))
+    return run(Tables, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
 
-def _output(args: argparse.Namespace) -> str:
-    if args.list:
+def _print(options: Tables) -> int:
+    say(_output(options), end="")
+    return 0
+
+
+def _output(options: Tables) -> str:
+    if options.list or options.name is None:
         width = max(map(len, tables()))
         return "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
-    if args.name is None:
-        raise UsageError("name a table; --list prints all names")
-    if args.name not in tables():
-        choices = f"choose from {', '.join(tables())}{did_you_mean(args.name, tables())}"
-        raise UsageError(f"no table {args.name!r}; {choices}")
-    grid = beside(tables()[args.name], saved.find(args.results))
-    return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
+    grid = beside(tables()[options.name], saved.find(options.results))
+    return json_text(asdict(grid)) if options.json else FORMATS[options.format](grid)
 
 
 if __name__ == "__main__":

@@ -8,41 +8,32 @@ A new kind is one file here, whose class the command finds by itself, and a line
 kind from outside this package is named as `module:Class`. The plan, the Beam graph and the readers serve all kinds.
 """
 
-import argparse
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
+from annotated_types import Ge, Le
 
-from clearspan.common.terminal import Parser
+from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.shards.manifest import FILES_FOLDER
 
 
-def flag(name: str) -> str:
-    """Return an option as the user writes it: `min_tokens` -> "--min-tokens"."""
-    return f"--{name.replace('_', '-')}"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusOptions(Options):
+    """Options of every command that reads a corpus: its input and output, what it tolerates and what it prints."""
 
-
-def check_positive(arguments: argparse.Namespace, *names: str) -> None:
-    """Raise ValueError if one of these options is set and below 1."""
-    for name in names:
-        if (value := getattr(arguments, name)) is not None and value < 1:
-            raise ValueError(f"{flag(name)} must be at least 1")
-
-
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command: what it tolerates and what it prints."""
-    add, bad = parser.add_argument, "fail above this fraction of bad records (default 0.001)"
-    add("--max-bad-fraction", type=float, default=0.001, metavar="X", help=bad)
-    add("--skip-unknown", action="store_true", help="skip files of unknown type in folders and globs")
-    add("--quiet", action="store_true", help="no progress bar")
-    add("--json", action="store_true", help="print the summary as JSON")
+    inputs: Annotated[tuple[str, ...], Flag("files, folders or quoted globs", "GLOB", name="--input", many=True)]
+    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR")]
+    max_bad_fraction: Annotated[float, Flag("fail above this fraction of bad records", "X"), Ge(0), Le(1)] = 0.001
+    skip_unknown: Annotated[bool, Flag("skip files of unknown type in folders and globs")] = False
+    quiet: Quiet = False
+    json: Json = False
 
 
 class Worker(Protocol):
@@ -56,8 +47,10 @@ class Worker(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind(ABC):
-    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds."""
+class Kind(Options, ABC):
+    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds; those
+    with a `Flag` are options of its command.
+    """
 
     name: ClassVar[str]
     """Name in `shards.schema`: what the examples are, in the plural."""
@@ -69,24 +62,6 @@ class Kind(ABC):
     """Command line that makes such a dataset."""
     max_bytes: ClassVar[int] = MAX_BYTES
     """Default of --max-document-bytes: a longer record is bad."""
-
-    @classmethod
-    def add_arguments(cls, parser: Parser) -> None:
-        """Add the kind's options to its command."""
-        return  # a kind without options need not override this
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        """Return the kind with the options of a command line: each field takes the argument of its name.
-
-        Args:
-            changed: fields that a subclass computes from the arguments.
-
-        Raises:
-            ValueError: an option has an impossible value.
-        """
-        values = {**vars(arguments), **changed}
-        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return the kind without options that depend on the machine (`auto`).

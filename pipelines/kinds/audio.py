@@ -7,27 +7,30 @@ where each folder is a speaker). A longer clip is cut, or split into pieces; eac
 record read. `pipelines.media.clips` does the conversion.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge, Le
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.tally import Counts
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS
 
+LONG = "a longer clip: keep its first frames, or split it into examples"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audio(LabeledKind):
-    """The kind `audio`. `frames`: the most frames of an example; `long`: whether longer clips are cut or split."""
+    """The kind `audio`."""
 
-    frames: int = 1024
-    long: str = "cut"
+    frames: Annotated[int, Flag("most 10 ms frames of an example", "N"), Ge(1), Le(100_000)] = 1024
+    long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
 
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
@@ -38,20 +41,6 @@ class Audio(LabeledKind):
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
     max_bytes: ClassVar[int] = 600_000_000
     """Five hours of 16-bit samples at 16 kHz."""
-
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        most = "most 10 ms frames of an example (default 1024)"
-        parser.add_argument("--frames", type=int, default=1024, metavar="N", help=most)
-        how = "a longer clip: keep its first frames, or split it into examples (default cut)"
-        parser.add_argument("--long", choices=("cut", "split"), default="cut", help=how)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        if not 1 <= arguments.frames <= 100_000:
-            raise ValueError("--frames must be from 1 to 100,000")
-        return super().from_arguments(arguments, **changed)
 
     @property
     def bytes_per_s(self) -> float:

@@ -6,15 +6,15 @@ An example is {id, tokens, source}: the id is a hash of the prepared text's byte
 however the corpus is packed; tokens have no special tokens; source is "file:offset".
 """
 
-import argparse
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
-from clearspan.pipelines.kinds import check_positive
+from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Record
@@ -43,8 +43,10 @@ class _Document:
 class Documents(TextKind):
     """The kind `documents`."""
 
-    min_tokens: int = 2048
-    max_tokens: int | None = None
+    min_tokens: Annotated[
+        int, Flag("drop shorter documents (default 2048, DeCLUTR's length; for short texts 16)", "N"), Ge(1)
+    ] = 2048
+    max_tokens: Annotated[int | None, Flag("drop longer documents", "N")] = None
 
     name: ClassVar[str] = "documents"
     summary: ClassVar[str] = "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
@@ -52,24 +54,10 @@ class Documents(TextKind):
         "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
     )
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument(
-            "--min-tokens",
-            type=int,
-            default=2048,
-            metavar="N",
-            help="drop shorter documents (default 2048, DeCLUTR's length; for short texts 16)",
-        )
-        parser.add_argument("--max-tokens", type=int, metavar="N", help="drop longer documents")
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        check_positive(arguments, "min_tokens")
-        if arguments.max_tokens is not None and arguments.max_tokens < arguments.min_tokens:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        return super().from_arguments(arguments, **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ An example is {id, image, label}: the id is a hash of the file's bytes, the labe
 `pipelines.media.pictures` does the conversion.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
+from annotated_types import Ge, Le
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.pictures import shrunk
 from clearspan.pipelines.tally import Counts
@@ -20,27 +21,15 @@ from clearspan.pipelines.tally import Counts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Images(LabeledKind):
-    """The kind `images`. `size`: pixels of the short side, to which larger images are scaled down."""
+    """The kind `images`."""
 
-    size: int = 256
+    size: Annotated[int, Flag("scale the short side down to N pixels", "N"), Ge(8), Le(4096)] = 256
 
     name: ClassVar[str] = "images"
     summary: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
     example: ClassVar[str] = "clearspan images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000
-
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        scale = "scale the short side down to N pixels (default 256)"
-        parser.add_argument("--size", type=int, default=256, metavar="N", help=scale)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        if not 8 <= arguments.size <= 4096:
-            raise ValueError("--size must be from 8 to 4096")
-        return super().from_arguments(arguments, **changed)
 
     @property
     def bytes_per_s(self) -> float:

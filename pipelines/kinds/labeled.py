@@ -6,21 +6,22 @@ An example's id is a hash of its file's bytes, so that copies of a file are dupl
 part, whatever their names. The class table, a JSON list of names in the order of their numbers, lies beside the shards.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol
 
 import pyarrow as pa
 import regex
+from annotated_types import Ge
 
 from clearspan.common.allocator import keep_pictures
-from clearspan.pipelines.kinds import Kind, Worker, check_positive, flag
+from clearspan.common.options import Flag, checking
+from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.labels import Wanted, compile_pattern
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -32,50 +33,53 @@ BATCH_BYTES = 1 << 22
 BATCH_EXAMPLES = 4096
 
 
+def names_in(path: str) -> tuple[str, ...]:
+    """Return the class names in a file, one per line. Raise ValueError if it is unreadable, empty or repeats a name."""
+    try:
+        names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if not names:
+        raise ValueError(f"{path}: names no class")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{path}: {twice[0]!r} is there twice")
+    return tuple(names)
+
+
+def check_pattern(text: str) -> None:
+    """Raise ValueError for a text that is no regular expression."""
+    try:
+        compile_pattern(text)
+    except regex.error as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledKind(Kind):
-    """A kind of labeled files.
-
-    `label_pattern` finds the class in a file's path, `label_field` in the .json beside it in a webdataset. A subset is
-    chosen with one of `classes` (a number, by hash), `top_classes` (the largest) and `class_list` (names), and with
-    `per_class` (files of each class).
+    """A kind of labeled files. A subset is chosen with one of `classes`, `top_classes` and `class_list`, and with
+    `per_class`.
     """
 
-    label_pattern: str | None = None
-    label_field: str = "label"
-    classes: int | None = None
-    per_class: int | None = None
-    top_classes: int | None = None
-    class_list: tuple[str, ...] | None = None
-    dedup: bool = False
+    label_pattern: Annotated[
+        str | None,
+        Flag("the first group that it matches in the path is the class", "REGEX", parse=checking(check_pattern)),
+    ] = None
+    label_field: Annotated[str, Flag("field of a webdataset's .json", "NAME")] = "label"
+    classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
+    per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
+    top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
+    class_list: Annotated[Sequence[str] | None, Flag("take the classes in FILE's lines", "FILE", parse=names_in)] = None
+    dedup: Annotated[bool, Flag("keep the first of equal files (default: %(default)s)", negatable=True)] = False
 
     extensions: ClassVar[tuple[str, ...]]
     """File name extensions, in lower case."""
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        add, name = parser.add_argument, cls.name
-        add("--label-pattern", metavar="REGEX", help="the first group that it matches in the path is the class")
-        add("--label-field", default="label", metavar="NAME", help="field of a webdataset's .json (default label)")
-        add("--classes", type=int, metavar="N", help="take N classes, chosen by hash")
-        add("--per-class", type=int, metavar="M", help=f"take M {name} of each class, chosen by hash")
-        add("--top-classes", type=int, metavar="N", help="take the N largest classes")
-        add("--class-list", metavar="FILE", help="take the classes in FILE, one per line")
-        add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help="keep the first of equal files")
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        chosen = [name for name in ("classes", "top_classes", "class_list") if getattr(arguments, name) is not None]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
+        chosen = [option for option, value in subsets.items() if value is not None]
         if len(chosen) > 1:
-            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
-        check_positive(arguments, "classes", "top_classes", "per_class")
-        if arguments.label_pattern is not None:
-            try:
-                compile_pattern(arguments.label_pattern)
-            except regex.error as error:
-                raise ValueError(f"--label-pattern {arguments.label_pattern}: {error}") from None
-        named = _read_names(arguments.class_list) if arguments.class_list is not None else None
-        return super().from_arguments(arguments, class_list=named, **changed)
+            raise ValueError(f"{chosen[0]} and {chosen[1]}: choose one")
 
     @property
     def drops_duplicates(self) -> bool:
@@ -92,7 +96,7 @@ class LabeledKind(Kind):
             num_classes=self.classes,
             per_class=self.per_class,
             top=self.top_classes,
-            named=self.class_list,
+            named=None if self.class_list is None else tuple(self.class_list),
         )
         return Reading(as_bytes=True, extensions=self.extensions, wanted=wanted)
 
@@ -120,19 +124,6 @@ class LabeledKind(Kind):
 
     def nothing_kept(self, counts: Counts) -> str:
         return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
-
-
-def _read_names(path: str) -> tuple[str, ...]:
-    """Return the class names in a file, one per line. Raise ValueError if it is unreadable, empty or repeats a name."""
-    try:
-        names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--class-list {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not names:
-        raise ValueError(f"--class-list {path}: names no class")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"--class-list {path}: {twice[0]!r} is there twice")
-    return tuple(names)
 
 
 class Maker(Protocol):

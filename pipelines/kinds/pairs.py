@@ -5,15 +5,15 @@ The dataset is one of triplets without negatives; of a text that is too long the
 counts are of pairs, and a text without any counts once.
 """
 
-import argparse
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import excluded_of
-from clearspan.pipelines.kinds.text_inputs import TextInputs, text_of
-from clearspan.pipelines.kinds.triplets import TripletRow, Triplets, TripletWorker
+from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_of
+from clearspan.pipelines.kinds.triplets import LONG, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text import structure
@@ -24,19 +24,26 @@ TEXTS = ("text", "body", "abstract", "content", "article", "answer", "descriptio
 USUAL = tuple(itertools.product(TITLES, TEXTS))
 STRUCTURES = ("headings", "sentences")
 WITHOUT_PAIR = "no_pair"
-OF_TEXTS = ("text_field", "document_separator")
-"""Options of texts, for which two fields leave no use."""
+
+
+FIELDS = "the two fields (default: a title and a text by usual names, e.g. title,text or question,answer)"
+PARTS = "in place of fields, the parts of each text: a heading and its section, a sentence and its passage"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(Triplets):
-    """The command `pairs`. Without `columns`, a row is its first title and its first text, by usual names. With
+    """The command `pairs`. Without fields, a row is its first title and its first text, by usual names. With
     `structure`, records are texts, whose parts are the pairs.
     """
 
-    pairs: bool = True
-    long: str = "cut"
-    structure: str | None = None
+    columns: tuple[str, ...] | None = None
+    nli: bool = False
+    pair_fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", name="--fields", commas=True)] = None
+    structure: Annotated[str | None, Flag(PARTS, choices=STRUCTURES)] = None
+    text_field: TextField = None
+    text_per: TextPer = "file"
+    document_separator: Separator = None
+    long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
 
     command: ClassVar[str] = "pairs"
     option: ClassVar[str] = "--fields"
@@ -45,28 +52,26 @@ class Pairs(Triplets):
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"
     )
 
-    @classmethod
-    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        both = "the two fields (default: a title and a text by usual names, e.g. title,text or question,answer)"
-        parser.add_argument(cls.option, dest="pair_fields", metavar="A,B", help=both)
-        parts = "in place of fields, the parts of each text: a heading and its section, a sentence and its passage"
-        parser.add_argument("--structure", choices=STRUCTURES, help=parts)
-        TextInputs.add_reading_arguments(parser)
-        parser.set_defaults(columns=None, nli=False)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        given = [f"--{name.replace('_', '-')}" for name in OF_TEXTS if getattr(arguments, name)]
-        given += ["--text-per line"] if arguments.text_per == "line" else []
-        if given and not arguments.structure:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_texts = {
+            "--text-field": self.text_field,
+            "--document-separator": self.document_separator,
+            "--text-per line": self.text_per == "line",
+        }
+        given = [option for option, value in of_texts.items() if value]
+        if given and not self.structure:
             raise ValueError(f"{given[0]} has no effect without --structure: leave it out, or add that")
-        if arguments.structure and arguments.pair_fields is not None:
-            raise ValueError(f"{cls.option} and --structure: leave one of them out")
-        return super().from_arguments(arguments, structure=arguments.structure, **changed)
+        if self.structure and self.pair_fields is not None:
+            raise ValueError(f"{self.option} and --structure: leave one of them out")
+
+    @property
+    def pairs(self) -> bool:
+        return True
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        return (self.columns,) if self.columns else USUAL
+        return (self.named,) if self.named else USUAL
 
     @property
     def reasons(self) -> tuple[str, ...]:

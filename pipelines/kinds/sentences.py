@@ -11,22 +11,31 @@ slice of a longer sentence. Its token ids are those of the joined text. Ids, vie
 duplicates then apply to pieces in place of sentences.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
-from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
+from clearspan.common.options import Flag
+from clearspan.pipelines.augment.steps import DEL, Augmenter
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive
-from clearspan.pipelines.kinds.augmenting import add_augmenting_arguments, augmentation_of
-from clearspan.pipelines.kinds.text import MAX_TOKENS, Selected, TextKind, TextWorker, excluded_of, listed, meeting
+from clearspan.pipelines.kinds.augmenting import Augmenting
+from clearspan.pipelines.kinds.text import (
+    MAX_TOKENS,
+    SPACES,
+    Dedup,
+    Selected,
+    TextKind,
+    TextWorker,
+    excluded_of,
+    meeting,
+)
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -44,30 +53,27 @@ TOKENIZE_SENTENCES = 4096
 BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
-MAX_VIEWS = 100
 NEAR_UNIT_BYTES = 16_000_000
 """Input of a unit with --near-dedup: a worker holds 650 to 1,300 bytes for each sentence of a unit."""
 
 
+RULES = (
+    "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
+    "with --language-threshold: keep only texts in these languages (extra `language`)"
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sentences(TextKind):
-    """The kind `sentences`.
+class Sentences(Augmenting, TextKind):
+    """The kind `sentences`."""
 
-    `language` names the rules of sentence splitting (None if each record is a sentence), unless a text's language is
-    identified; `pack` is the most tokens of a piece.
-    """
-
-    whitespace: str = "collapse"
-    dedup: bool = True
-    min_tokens: int = 4
-    max_tokens: int = MAX_TOKENS
-    pack: int | None = None
-    language: str | None = "en"
-    augmentation: Augmentation | None = None
-    views: int = 0
-    augment_seed: int = 42
-    del_token: bool = False
-    synonyms: str | None = None
+    whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
+    dedup: Dedup = True
+    language: Annotated[tuple[str, ...], Flag(RULES, "CODES", commas=True)] = ("en",)
+    no_split: Annotated[bool, Flag("each record is a sentence (for lines add --text-per line)")] = False
+    min_tokens: Annotated[int, Flag("drop shorter sentences, often scraps", "N"), Ge(1)] = 4
+    max_tokens: Annotated[int | None, Flag(f"drop longer sentences (default {MAX_TOKENS})", "N")] = None
+    pack: Annotated[int | None, Flag("join a text's sentences to N tokens (510: 512 with <s> and </s>)", "N")] = None
 
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
@@ -75,62 +81,30 @@ class Sentences(TextKind):
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
-    whitespaces: ClassVar[tuple[str, ...]] = ("collapse",)
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        add_augmenting_arguments(parser)
-        add = parser.add_argument
-        add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer even if no step deletes")
-        add("--no-split", action="store_true", help="each record is a sentence (for lines add --text-per line)")
-        add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences, often scraps (default 4)")
-        add("--max-tokens", type=int, metavar="N", help=f"drop longer sentences (default {MAX_TOKENS})")
-        add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
-
-    @classmethod
-    def add_language_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        rules = (
-            "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
-            "with --language-threshold: keep only texts in these languages (extra `language`)"
-        )
-        cls.add_language_options(parser, "en", rules)
-
-    @classmethod
-    def kept_languages(cls, arguments: argparse.Namespace) -> tuple[str, ...]:
-        languages = super().kept_languages(arguments)
-        return languages if len(languages) > 1 or arguments.language_threshold is not None else ()
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        check_positive(arguments, "min_tokens")
-        if arguments.pack is not None and arguments.max_tokens is not None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pack is not None and self.max_tokens is not None:
             raise ValueError("--max-tokens has no effect with --pack, which cuts longer sentences: leave one out")
-        max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
-        if max_tokens < arguments.min_tokens:
-            raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
-        codes = listed("--language", [arguments.language])
-        if not LANGUAGES.issuperset(codes):
-            raise ValueError(
-                f"--language {arguments.language}: give a code of ISO 639-1 in lower case, such as en, de or zh"
-            )
-        augmentation = augmentation_of(arguments)
-        views = 2 if arguments.views is None else arguments.views
-        if not 1 <= views <= MAX_VIEWS:
-            raise ValueError(f"--views must be from 1 to {MAX_VIEWS} (for none, leave --augment out)")
-        seed = cls.augment_seed if arguments.augment_seed is None else arguments.augment_seed
-        if not -(1 << 63) <= seed < 1 << 63:
-            raise ValueError("--augment-seed must be a 64-bit integer")
-        return super().from_arguments(
-            arguments,
-            max_tokens=max_tokens,
-            language=None if arguments.no_split else ",".join(codes),
-            augmentation=augmentation,
-            views=views if augmentation else 0,
-            augment_seed=seed,
-            del_token=arguments.del_token or (augmentation is not None and augmentation.deletes),
-            **changed,
-        )
+        if self.most_tokens < self.min_tokens:
+            raise ValueError(f"{'--max-tokens' if self.pack is None else '--pack'} must be at least --min-tokens")
+        if not LANGUAGES.issuperset(self.language):
+            named = ",".join(self.language)
+            raise ValueError(f"--language {named}: give a code of ISO 639-1 in lower case, such as en, de or zh")
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a sentence, or of a piece."""
+        return next((number for number in (self.pack, self.max_tokens) if number is not None), MAX_TOKENS)
+
+    @property
+    def rules(self) -> str | None:
+        """The language whose rules split a text, unless its own is identified; None if each record is a sentence."""
+        return None if self.no_split else ",".join(self.language)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return self.language if len(self.language) > 1 or self.language_threshold is not None else ()
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
         return NEAR_UNIT_BYTES if self.near_dedup is not None else super().unit_bytes(inputs)
@@ -145,26 +119,26 @@ class Sentences(TextKind):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        return (DEL,) if self.del_token else ()
+        return (DEL,) if self.adds_del else ()
 
     @property
     def bytes_per_s(self) -> float:
         """Rate measured on 57 MB of books, articles and speeches; with views: two views of subs+del-span."""
-        return 5e6 if self.views else 12e6
+        return 5e6 if self.num_views else 12e6
 
     def options(self) -> dict[str, Any]:
         augmentation = self.augmentation
         return {
             "min_tokens": self.min_tokens,
-            "max_tokens": self.max_tokens,
+            "max_tokens": self.most_tokens,
             "pack": self.pack,
             **super().options(),
-            "language": self.language,
-            "segmenter": f"sentencex {metadata.version('sentencex')}" if self.language else None,
-            "del_token": self.del_token,
+            "language": self.rules,
+            "segmenter": f"sentencex {metadata.version('sentencex')}" if self.rules else None,
+            "del_token": self.adds_del,
             "augmentation": augmentation.options() if augmentation else None,
-            "views": self.views,
-            "augment_seed": self.augment_seed if augmentation else None,
+            "views": self.num_views,
+            "augment_seed": self.seed if augmentation else None,
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
@@ -197,7 +171,7 @@ class Sentences(TextKind):
 
     def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
         few = f"have fewer than {self.min_tokens:,} tokens", "lower --min-tokens"
-        many = f"have more than {self.max_tokens:,} tokens", "raise --max-tokens"
+        many = f"have more than {self.most_tokens:,} tokens", "raise --max-tokens"
         phrases = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
         return {**phrases, **super().reasons_in_words(counts)}
 
@@ -207,10 +181,10 @@ class Sentences(TextKind):
             return f"none of {read:,} records holds a sentence: all are empty"
         if "tokens" not in longest or any(map(counts.filtered.get, super().reasons)):
             return super().nothing_kept(counts)
-        whole_files = "" if self.language else "; for text files with a sentence per line add --text-per line"
+        whole_files = "" if self.rules else "; for text files with a sentence per line add --text-per line"
         mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
         return (
-            f"none of {read:,} sentences has {self.min_tokens:,} to {self.max_tokens:,} tokens, the longest has "
+            f"none of {read:,} sentences has {self.min_tokens:,} to {self.most_tokens:,} tokens, the longest has "
             f"{longest['tokens']:,}: {mend}{whole_files}"
         )
 
@@ -287,11 +261,11 @@ class SentenceWorker(TextWorker[Sentences]):
 
     def _sentences(self, selected: Selected) -> list[str]:
         """Return a text's sentences. For packing, a sentence that follows whitespace begins with a space."""
-        if not self.kind.language:
+        if not self.kind.rules:
             text = normalize(selected.text)
             sentences = [text] if text else []
         else:
-            language = selected.language or self.kind.language
+            language = selected.language or self.kind.rules
             sentences = (segment_spaced if self.kind.pack else segment)(selected.text, language)
         # After segmentation, which relies on capital letters.
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
@@ -325,7 +299,7 @@ class SentenceWorker(TextWorker[Sentences]):
             sentences, sources = zip(*together, strict=True)
             tally.counts.read -= len(together)
             tally.counts.count("packed", sum(map(len, sentences)))
-            for pieces in join(sentences, sources, self.kind.max_tokens, self.tokenization.tokenize):
+            for pieces in join(sentences, sources, self.kind.most_tokens, self.tokenization.tokenize):
                 tally.counts.read += len(pieces.names)
                 tally.counts.count("cut", pieces.num_cut)
                 yield pieces
@@ -343,7 +317,7 @@ class SentenceWorker(TextWorker[Sentences]):
     def _kept(self, pieces: Pieces, tally: Tally) -> _Kept:
         """Return the pieces that are kept; count the others."""
         counts, lengths = tally.counts, pieces.tokens.lengths
-        short, long = lengths < self.kind.min_tokens, lengths > self.kind.max_tokens
+        short, long = lengths < self.kind.min_tokens, lengths > self.kind.most_tokens
         counts.measure("tokens", int(lengths.max()))
         counts.filtered["short_tokens"] += int(short.sum())
         if self.kind.pack is None:
@@ -364,7 +338,7 @@ class SentenceWorker(TextWorker[Sentences]):
         tokens = Ragged.concatenate([part.tokens for part in parts])
         views = []
         if self.augmenter:
-            seed, numbers = self.kind.augment_seed, range(self.kind.views)
+            seed, numbers = self.kind.seed, range(self.kind.num_views)
             with watch.timing("augment"):
                 views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
                 if self.kind.synonyms:

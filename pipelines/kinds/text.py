@@ -7,16 +7,16 @@ preparation makes equal are duplicates, on one side of the held-out part. Exclud
 read, whose line breaks show where sentences end. A space that the tokenizer adds in front is not part of the text.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
+from annotated_types import Ge, Gt, Le
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
@@ -51,88 +51,49 @@ class Selected(NamedTuple):
     language: str | None
 
 
+Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(default)s)", negatable=True)]
+SPACES = "collapse: a single space between words"
+PUBLISHED = "drop texts by the published heuristics for web pages: gopher, c4 or gopher,c4"
+SIMILAR = "drop examples similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(TextInputs):
-    """A kind of tokenized text.
-
-    `exclude` are files of texts that must not occur. `languages` are the languages to keep, with at least the
-    probability `language_threshold`, and `quality` names filters of `text.quality`. `whitespace`, `lowercase`,
-    `prefix_space` and `min_words` reproduce DeCLUTR's published preparation.
+    """A kind of tokenized text. `whitespace`, `lowercase`, `prefix_space` and `min_words` reproduce DeCLUTR's published
+    preparation.
     """
 
-    tokenizer: str = ""
-    whitespace: str = "keep"
-    lowercase: bool = False
-    prefix_space: bool = False
-    min_words: int | None = None
-    languages: tuple[str, ...] = ()
-    language_threshold: float = LANGUAGE_THRESHOLD
-    quality: tuple[str, ...] = ()
-    dedup: bool = False
-    near_dedup: float | None = None
-    exclude: Sequence[str] = ()
-    tokenization: str = "auto"
+    tokenizer: Annotated[str, Flag("a tokenizer.json, or the folder with it", "PATH", required=True)] = ""
+    whitespace: Annotated[Literal["keep", "collapse"], Flag(SPACES)] = "keep"
+    lowercase: Annotated[bool, Flag("lower-case the text")] = False
+    prefix_space: Annotated[bool, Flag("set the tokenizer's add_prefix_space: a space before each text")] = False
+    min_words: Annotated[int | None, Flag("drop texts of fewer words (split at whitespace)", "N"), Ge(1)] = None
+    language: Annotated[
+        tuple[str, ...],
+        Flag("keep texts in these languages, e.g. de,fr (extra `language`; default: any)", "CODES", commas=True),
+    ] = ()
+    language_threshold: Annotated[float | None, Flag("its least probability (default 0.5)", "P"), Gt(0), Le(1)] = None
+    quality: Annotated[tuple[str, ...], Flag(PUBLISHED, "NAMES", commas=True, choices=tuple(FILTERS))] = ()
+    dedup: Dedup = False
+    near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
+    exclude: Annotated[tuple[str, ...], Flag("drop examples that contain a text of FILE", "FILE", many=True)] = ()
+    tokenization: Annotated[str, Flag("auto: a faster way if its ids are the same", choices=BACKENDS)] = "auto"
 
-    whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
-    """Choices of --whitespace."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.language_threshold is not None and not self.languages:
+            raise ValueError("--language-threshold has no effect without --language: add it, e.g. --language de,fr")
+        if self.languages:
+            check_languages(self.languages)
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        add, name = parser.add_argument, cls.name
-        add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
-        cls.add_reading_arguments(parser)
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages of the texts to keep; none if texts of any language are kept."""
+        return self.language
 
-        spaces = f"collapse: a single space between words (default {cls.whitespace})"
-        add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
-        add("--lowercase", action="store_true", help="lower-case the text")
-        add(
-            "--prefix-space", action="store_true", help="set the tokenizer's add_prefix_space: a space before each text"
-        )
-        add("--min-words", type=int, metavar="N", help="drop texts of fewer words (split at whitespace)")
-        cls.add_language_arguments(parser)
-        cls.add_quality_argument(parser)
-        once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
-        add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
-        cls.add_near_argument(parser)
-        drop = f"drop {name} that contain a text of FILE"
-        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
-        proved = "auto: a faster way if it gives the same ids, else tokenizers"
-        add("--tokenization", choices=BACKENDS, default="auto", help=proved)
-
-    @classmethod
-    def add_language_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        only = f"keep {cls.name} in these languages, e.g. de,fr (extra `language`; default: any)"
-        cls.add_language_options(parser, None, only)
-
-    @staticmethod
-    def add_language_options(parser: argparse.ArgumentParser, default: str | None, meaning: str) -> None:
-        """Add --language with this default and meaning, and --language-threshold."""
-        parser.add_argument("--language", default=default, metavar="CODES", help=meaning)
-        least = f"probability that the language of a text must have (default {LANGUAGE_THRESHOLD})"
-        parser.add_argument("--language-threshold", type=float, metavar="P", help=least)
-
-    @classmethod
-    def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
-        published = "drop texts by the published heuristics for web pages: gopher, c4 or gopher,c4"
-        parser.add_argument("--quality", action="append", default=[], metavar="NAMES", help=published)
-
-    @classmethod
-    def add_near_argument(cls, parser: argparse.ArgumentParser) -> None:
-        similar = f"drop {cls.name} similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
-        parser.add_argument("--near-dedup", type=float, metavar="S", help=similar)
-
-    @classmethod
-    def kept_languages(cls, arguments: argparse.Namespace) -> tuple[str, ...]:
-        """Return the languages to keep; none if texts of any language are kept."""
-        return listed("--language", [] if arguments.language is None else [arguments.language])
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        check_positive(arguments, "min_words")
-        if arguments.near_dedup is not None and not LOWEST <= arguments.near_dedup <= 1:
-            raise ValueError(f"--near-dedup must be from {LOWEST:g} to 1")
-        selection = selection_options(arguments, cls.kept_languages(arguments))
-        return super().from_arguments(arguments, **selection, **changed)
+    @property
+    def least_probability(self) -> float:
+        return LANGUAGE_THRESHOLD if self.language_threshold is None else self.language_threshold
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -165,7 +126,7 @@ class TextKind(TextInputs):
         }
         if self.languages:
             detector = f"{PACKAGE} {metadata.version(PACKAGE)}"
-            own["languages"] = {"keep": list(self.languages), "least": self.language_threshold, "detector": detector}
+            own["languages"] = {"keep": list(self.languages), "least": self.least_probability, "detector": detector}
         if self.quality:
             own["quality"] = {"filters": list(self.quality), "version": VERSION}
         return super().options() | own
@@ -212,7 +173,7 @@ class TextKind(TextInputs):
                 return None
         if self.languages:
             language, probability = likeliest(text, self.languages)
-            if probability < self.language_threshold:
+            if probability < self.least_probability:
                 counts.filtered["language"] += 1
                 return None
         for name in self.quality:
@@ -264,36 +225,6 @@ class TextKind(TextInputs):
         if removed := [f"{sums[reason]:,} {reason}" for reason in REMOVED if reason in sums]:
             lines.append(f"lines removed: {', '.join(removed)}")
         return lines
-
-
-def selection_options(arguments: argparse.Namespace, languages: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options that select texts by these languages and by their quality.
-
-    Raises:
-        ValueError: a language or a filter is unknown, or an option has no effect.
-    """
-    threshold = arguments.language_threshold
-    if threshold is not None and not languages:
-        raise ValueError("--language-threshold has no effect without --language: add it, e.g. --language de,fr")
-    if threshold is not None and not 0 < threshold <= 1:
-        raise ValueError("--language-threshold must be above 0 and at most 1")
-    if languages:
-        check_languages(languages)
-    quality = listed("--quality", arguments.quality)
-    if unknown := [name for name in quality if name not in FILTERS]:
-        raise ValueError(f"--quality {unknown[0]}: there are {', '.join(FILTERS)}")
-    least = LANGUAGE_THRESHOLD if threshold is None else threshold
-    return {"languages": languages, "language_threshold": least, "quality": quality}
-
-
-def listed(option: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in comma-separated values of an option; raise ValueError if one is empty or a name repeats."""
-    if not all(value.replace(",", "").strip() for value in values):
-        raise ValueError(f"{option}: names nothing: leave it out")
-    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{option}: {twice[0]} is named twice")
-    return names
 
 
 def check_languages(languages: Sequence[str]) -> None:

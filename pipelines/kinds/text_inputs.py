@@ -1,11 +1,11 @@
 """Texts of the inputs, for every kind of text: where a record holds its text, and the id of a text."""
 
-import argparse
 import codecs
 import dataclasses
 import hashlib
-from typing import Any, Self
+from typing import Annotated, Any, Literal
 
+from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers.columns import DEFAULT, named
 from clearspan.pipelines.readers.formats import own_format
@@ -15,44 +15,50 @@ from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import MissingFieldError, RecordError
 
 
+def separator(word: str) -> str:
+    """Return the separator that a word writes with escapes; raise ValueError if it is empty."""
+    if not (text := unescaped(word)):
+        raise ValueError("must not be empty")
+    return text
+
+
+def encoding_named(name: str) -> str | None:
+    """Return the name of a text encoding in its usual form, None for UTF-8. Raise ValueError if there is none."""
+    try:
+        "".encode(name)  # refuses those that are not of text, such as base64
+        usual = codecs.lookup(name).name
+        codecs.getincrementaldecoder(usual)
+    except (LookupError, ValueError):
+        known = "give one that Python knows, such as cp1252, shift_jis, gb18030 or utf-16"
+        raise ValueError(f"{name}: no such encoding of text: {known}") from None
+    return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
+
+
+TextField = Annotated[str | None, Flag("JSON field or table column (default: text, or a table's only text)", "NAME")]
+TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
+BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
+Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
+OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
+ENCODING = "encoding of text files, e.g. cp1252 or shift_jis (default utf-8); others than utf-8 are not cut"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextInputs(Kind):
-    """A kind whose records are texts: where the inputs hold them.
+class TextReading(Options):
+    """Options of a command that reads texts: where the inputs hold them. `encoding` is None for UTF-8."""
 
-    `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
-    plain text, `header` says that csv files begin with column names, `formats` are input formats from outside this
-    package, and `encoding` is Python's name of the texts' encoding, None for UTF-8.
-    """
+    text_field: TextField = None
+    text_per: TextPer = "file"
+    document_separator: Separator = None
+    header: Annotated[bool, Flag("csv files begin with data: their columns are named 1, 2, ...")] = True
+    formats: Annotated[
+        tuple[str, ...], Flag(OWN_FORMAT, "MODULE:NAME", name="--format", parse=checking(own_format))
+    ] = ()
+    encoding: Annotated[str | None, Flag(ENCODING, "NAME", parse=encoding_named)] = None
 
-    text_field: str | None = None
-    text_per: str = "file"
-    document_separator: str | None = None
-    header: bool = True
-    formats: tuple[str, ...] = ()
-    encoding: str | None = None
-
-    @classmethod
-    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Add the options that say where the inputs hold the text."""
-        add = parser.add_argument
-        add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
-        add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
-        separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
-        add("--document-separator", metavar="TEXT", help=separator)
-        cls.add_file_arguments(parser)
-
-    @classmethod
-    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        without = "csv files begin with data: their columns are named 1, 2, ..."
-        parser.add_argument("--no-header", dest="header", action="store_false", help=without)
-        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
-        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
-        other = "encoding of text files, e.g. cp1252 or shift_jis (default utf-8); others than utf-8 are not cut"
-        parser.add_argument("--encoding", metavar="NAME", help=other)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        return super().from_arguments(arguments, **reading_options(arguments), **changed)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.document_separator is not None and self.text_per == "line":
+            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
 
     def reading(self) -> Reading:
         return Reading(
@@ -64,42 +70,17 @@ class TextInputs(Kind):
             encoding=self.encoding,
         )
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextInputs(TextReading, Kind):
+    """A kind whose records are texts."""
+
     def options(self) -> dict[str, Any]:
         names = ("text_field", "text_per", "document_separator", "header")
         own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
         if self.encoding:
             own["encoding"] = self.encoding
         return {**{name: getattr(self, name) for name in names}, **own}
-
-
-def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_reading_arguments` that need work: the separator's escapes, formats and the encoding.
-
-    Raises:
-        ValueError: the separator is empty or has no effect, a format cannot be used, or there is no such encoding.
-    """
-    separator = arguments.document_separator
-    if separator is not None:
-        if arguments.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-        if not (separator := unescaped(separator)):
-            raise ValueError("--document-separator must not be empty")
-    for spec in arguments.formats:
-        own_format(spec)
-    encoding = None if arguments.encoding is None else encoding_named(arguments.encoding)
-    return {"document_separator": separator, "formats": tuple(arguments.formats), "encoding": encoding}
-
-
-def encoding_named(name: str) -> str | None:
-    """Return the name of a text encoding in its usual form, None for UTF-8. Raise ValueError if there is none."""
-    try:
-        "".encode(name)  # refuses those that are not of text, such as base64
-        usual = codecs.lookup(name).name
-        codecs.getincrementaldecoder(usual)
-    except (LookupError, ValueError):
-        known = "give one that Python knows, such as cp1252, shift_jis, gb18030 or utf-16"
-        raise ValueError(f"--encoding {name}: no such encoding of text: {known}") from None
-    return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:

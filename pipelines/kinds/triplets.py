@@ -11,19 +11,20 @@ With `pairs` a row is two fields of a record, such as its title and its body: th
 (E5, Wang et al. 2022, section 3). A record that lacks one of them, or whose two are equal, is filtered, not bad.
 """
 
-import argparse
 import dataclasses
 import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive, nli
+from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting
 from clearspan.pipelines.kinds.text_inputs import checked_text, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
@@ -58,20 +59,28 @@ class TripletRow:
     source: str
 
 
+PAIR = "pairs of two fields of a record, e.g. title,body; records that lack one are counted and dropped"
+LONG = "a longer text: drop its row, or keep its first tokens"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind `triplets`.
+    """The kind `triplets`. A row has no text of its own: the options of one are left out, and those of pages."""
 
-    `columns` are two or three names, in order; `pairs` says that records may lack one of the two. With `nli`, rows are
-    premise, hypothesis and label. `long` says whether a row with a longer text is dropped, or the text cut.
-    """
-
-    min_tokens: int = 1
-    max_tokens: int = MAX_TOKENS
-    columns: tuple[str, ...] | None = None
-    pairs: bool = False
-    nli: bool = False
-    long: str = "drop"
+    text_field: str | None = None
+    text_per: Literal["file", "line"] = "file"
+    document_separator: str | None = None
+    quality: tuple[str, ...] = ()
+    near_dedup: float | None = None
+    columns: Annotated[
+        tuple[str, ...] | None,
+        Flag("sentence, positive, negative (default: by names, or all of 2 or 3)", "A,B[,C]", commas=True),
+    ] = None
+    pair_fields: Annotated[tuple[str, ...] | None, Flag(PAIR, "A,B", commas=True)] = None
+    nli: Annotated[bool, Flag("rows are premise, hypothesis and label: build triplets from them")] = False
+    min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
+    max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
+    long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
 
     option: ClassVar[str] = "--pair-fields"
     """The option that names the two fields of `pairs`."""
@@ -81,54 +90,29 @@ class Triplets(TextKind):
         "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
     )
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        add = parser.add_argument
-        add("--min-tokens", type=int, default=1, metavar="N", help="drop rows with a shorter text (default 1)")
-        longest = f"longest text of a row (default {MAX_TOKENS})"
-        add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help=longest)
-        how = f"a longer text: drop its row, or keep its first tokens (default {cls.long})"
-        add("--long", choices=("drop", "cut"), default=cls.long, help=how)
-
-    @classmethod
-    def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
-        parser.set_defaults(quality=[])  # the heuristics are for pages
-
-    @classmethod
-    def add_near_argument(cls, parser: argparse.ArgumentParser) -> None:
-        parser.set_defaults(near_dedup=None)  # a row holds several texts
-
-    @classmethod
-    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
-        both = "pairs of two fields of a record, e.g. title,body; records that lack one are counted and dropped"
-        add(cls.option, metavar="A,B", help=both)
-        add("--nli", action="store_true", help="rows are premise, hypothesis and label: build triplets from them")
-        cls.add_file_arguments(parser)
-        parser.set_defaults(text_field=None, text_per="file", document_separator=None)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        check_positive(arguments, "min_tokens")
-        if arguments.max_tokens < arguments.min_tokens:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tokens < self.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        fields = arguments.pair_fields
-        pairs = cls.pairs or fields is not None
-        if fields is not None and (arguments.columns or arguments.nli):
-            raise ValueError(f"{cls.option} and {'--columns' if arguments.columns else '--nli'}: leave one of them out")
-        named = arguments.columns if fields is None else fields
-        columns = tuple(name.strip() for name in named.split(",")) if named or fields is not None else None
-        if fields is not None and (len(set(columns or ())) != 2 or not all(columns or ())):
-            raise ValueError(f"{cls.option} must name two different fields, e.g. title,body")
-        if columns and (len(set(columns)) != len(columns) or not all(columns)):
-            raise ValueError("--columns must name different columns, e.g. sent0,sent1,hard_neg")
-        if columns and arguments.nli and len(columns) != 3:
+        if self.pair_fields is not None:
+            if self.columns or self.nli:
+                raise ValueError(f"{self.option} and {'--columns' if self.columns else '--nli'}: leave one of them out")
+            if len(self.pair_fields) != 2:
+                raise ValueError(f"{self.option} must name two different fields, e.g. title,body")
+        if self.columns and self.nli and len(self.columns) != 3:
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
-        if columns and len(columns) not in (2, 3):
+        if self.columns and len(self.columns) not in (2, 3):
             raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
-        return super().from_arguments(arguments, columns=columns, pairs=pairs, **changed)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a row is two fields of a record, which may lack one."""
+        return self.pair_fields is not None
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        """The columns or fields of a row that an option names."""
+        return self.columns if self.pair_fields is None else self.pair_fields
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -151,8 +135,8 @@ class Triplets(TextKind):
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
         """Sets of column names; a row is read from the first set that its table has."""
-        if self.columns:
-            return (self.columns,)
+        if self.named:
+            return (self.named,)
         return nli.COLUMNS if self.nli else COLUMNS
 
     def options(self) -> dict[str, Any]:
@@ -160,7 +144,7 @@ class Triplets(TextKind):
         return {
             "min_tokens": self.min_tokens,
             "max_tokens": self.max_tokens,
-            "columns": list(self.columns) if self.columns else None,
+            "columns": list(self.named) if self.named else None,
             "nli": self.nli,
             **({"pairs": True} if self.pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
@@ -168,7 +152,7 @@ class Triplets(TextKind):
         }
 
     def reading(self) -> Reading:
-        by_order = self.columns is None and not self.pairs
+        by_order = self.named is None and not self.pairs
         return dataclasses.replace(
             super().reading(),
             columns=self.column_sets,
@@ -187,7 +171,7 @@ class Triplets(TextKind):
             f"have a text of fewer than {self.min_tokens:,} or more than {self.max_tokens:,} tokens {longest}",
             "change --min-tokens or --max-tokens",
         )
-        named = " or ".join(self.columns) if self.columns else wanted(self.column_sets)
+        named = " or ".join(self.named) if self.named else wanted(self.column_sets)
         existing = ", ".join(counts.fields)
         pairing = "a premise needs an entailed and a contradicting hypothesis in one file"
         return {
@@ -284,7 +268,7 @@ class TripletWorker(TextWorker[Triplets]):
             named = wanted(self.kind.column_sets)
             mend = f"name them in order with {self.reading.option}"
             of_labels = dataclasses.replace(self.reading, columns=nli.COLUMNS, by_order=False)
-            if chosen(list(value), of_labels) and not self.kind.columns:
+            if chosen(list(value), of_labels) and not self.kind.named:
                 mend = "add --nli"
             raise MissingFieldError(f"no fields {named}", list(value), mend)
         return [value[column] for column in columns]

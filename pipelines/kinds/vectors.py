@@ -14,27 +14,27 @@ processes. A static model (`common.encoder.static`) has no batches, and needs ne
 sentence-transformers.
 """
 
-import argparse
 import dataclasses
 import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
-from clearspan.common.compute import AUTO, Compute, add_device, add_precision, resolve, resolve_device
+from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load
-from clearspan.common.encoder.sentence_encoder import POOLINGS, FolderEncoder
+from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
-from clearspan.common.terminal import Parser, one_line
+from clearspan.common.options import Flag, Options
+from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -57,25 +57,39 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(TextInputs):
-    """The kind `vectors`.
+STORED = "type of the stored values; int8 has a scale for each vector"
 
-    `model` is the folder, `model_sha256` the hash of its files (`model_hash`). `vector_dtype` is the type of the stored
-    values, in the fingerprint `dtype`; `precision` is that of the transformer's computation. `batch_tokens` is 0
-    until the device is known (`resolved`).
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """Options of a command that embeds texts by a model."""
+
+    model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
+    prompt_name: Annotated[str | None, Flag("the model's prompt before each text (default: its own)", "NAME")] = None
+    device: Device = AUTO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device(self.device)
+        check_folder(self.model)
+        check_prompt(self.model, self.prompt_name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vectors(ModelOptions, TextInputs):
+    """The kind `vectors`. `model_sha256`, the hash of the model's files, and `batch_tokens` are set by `resolved`.
+
+    `vector_dtype` is the type of the stored values, in the fingerprint `dtype`; `precision` is that of the
+    transformer's computation.
     """
 
-    model: str
-    model_sha256: str
-    pooling: str | None = None
-    prompt_name: str | None = None
-    vector_dtype: str = "float32"
-    keep_text: bool = False
-    device: str = AUTO
-    precision: str = "fp32"
-    batch_tokens: int = 0
-    dedup: bool = False
+    model_sha256: str = ""
+    precision: Precision = "fp32"
+    pooling: Pooling = None
+    vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
+    keep_text: Annotated[bool, Flag("store each text beside its vector")] = False
+    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    dedup: Annotated[bool, Flag("keep the first of equal texts (default: %(default)s)", negatable=True)] = False
 
     name: ClassVar[str] = "vectors"
     command: ClassVar[str] = "embed"
@@ -85,32 +99,10 @@ class Vectors(TextInputs):
     )
     max_bytes: ClassVar[int] = 8_000_000
 
-    @classmethod
-    def add_arguments(cls, parser: Parser) -> None:
-        add = parser.add_argument
-        add_model_arguments(parser)
-        pooling = "pooling of a plain Hugging Face folder (default mean)"
-        add("--pooling", choices=POOLINGS, help=pooling)
-        cls.add_reading_arguments(parser)
-        stored = "type of the stored values; int8 has a scale for each vector (default float32)"
-        add("--vector-dtype", choices=tuple(VECTOR_TYPES), default="float32", help=stored)
-        parser.renamed("--dtype", "--vector-dtype")
-        add("--keep-text", action="store_true", help="store each text beside its vector")
-        add_precision(parser)
-        tokens = "tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
-        add("--batch-tokens", type=int, metavar="N", help=tokens)
-        add("--dedup", action=argparse.BooleanOptionalAction, default=False, help="keep the first of equal texts")
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        check_positive(arguments, "batch_tokens")
-        check_device(arguments.device)
-        model_sha256 = model_hash(arguments.model)
-        if arguments.pooling and read_modules(Path(arguments.model)):
-            raise ValueError(f"--model {arguments.model} defines its own pooling: leave out --pooling")
-        check_prompt(arguments.model, arguments.prompt_name)
-        tokens = arguments.batch_tokens or 0
-        return super().from_arguments(arguments, model_sha256=model_sha256, batch_tokens=tokens, **changed)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if read_modules(Path(self.model)) and self.pooling:
+            raise ValueError(f"--model {self.model} defines its own pooling: leave out --pooling")
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         device = began.get("device", AUTO) if self.device == AUTO else self.device
@@ -119,7 +111,13 @@ class Vectors(TextInputs):
         if compute.line:
             print(compute.line, file=sys.stderr)
         tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
-        return dataclasses.replace(self, device=compute.device, precision=compute.precision, batch_tokens=tokens)
+        return dataclasses.replace(
+            self,
+            model_sha256=self.model_sha256 or model_hash(self.model),
+            device=compute.device,
+            precision=compute.precision,
+            batch_tokens=tokens,
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -159,14 +157,6 @@ class Vectors(TextInputs):
         if named and self.prompt_name is None and default is None:
             lines.append(f"the model has the prompts {', '.join(named)}, and none was used: see --prompt-name")
         return lines
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a model that embeds."""
-    add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a local folder of sentence-transformers or Hugging Face")
-    add("--prompt-name", metavar="NAME", help="the model's prompt to put before each text (default: its default)")
-    add_device(parser)
 
 
 def check_device(device: str) -> str:
@@ -294,7 +284,7 @@ class VectorWorker:
         with watch.timing("embed"):
             place = {text: row for row, text in enumerate(dict.fromkeys(window.texts))}
             try:
-                made = self.model.embed(list(place), self.kind.batch_tokens)
+                made = self.model.embed(list(place), self.kind.batch_tokens or BATCH_TOKENS["cpu"])
             except EncoderError as error:
                 raise PipelineError(one_line(error)) from None
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))

@@ -12,7 +12,6 @@ from tests.processes import environment
 
 STARTS = {
     "a command": "terminal.run('a', lambda: load() or 0, ())",
-    "a command of the evaluator": "command.run(terminal.Parser(), [], lambda args: (load() or '', 0))",
     "a child of a command": "terminal.run('a', lambda: subprocess.run([sys.executable, '-c', LOAD]).returncode, ())",
 }
 
@@ -26,7 +25,6 @@ def spins(start: str, **variables: str) -> str:
         pytest.skip("this torch brings no libgomp")
     program = f"""import ctypes, subprocess, sys
 from clearspan.common import terminal
-from clearspan.eval import command
 LOAD = "import ctypes; ctypes.CDLL({str(paths[0])!r})"
 def load():
     exec(LOAD)

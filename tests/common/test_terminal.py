@@ -3,7 +3,7 @@
 import pytest
 
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import OutputClosedError, Parser, UsageError, run
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,10 @@ def test_of_equal_names_the_first_is_nearest() -> None:
 
 def parser() -> Parser:
     root = Parser(prog="tool")
-    commands = root.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("make")
+    make = root.add_subparsers(dest="command", required=True).add_parser("make")
     make.add_argument("--input", required=True, nargs="+")
     make.add_argument("--limit", type=int)
-    make.add_argument("--share", type=float, choices=(0.5, 1.0))
+    make.add_argument("--share", type=float)
     make.add_argument("--unit", choices=("token", "word"))
     return root
 
@@ -34,7 +33,6 @@ def parser() -> Parser:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("make --input a --lmit 3", "tool: no such option: --lmit"),
         ("mak --input a", "tool: argument command: invalid choice: 'mak' (choose from 'make'); did you mean 'make'?"),
         ("make --input a --unit wrod", "(choose from 'token', 'word'); did you mean 'word'?"),
         ("make --inptu a", "are required: --input; no such option: --inptu; did you mean '--input'?"),
@@ -46,23 +44,43 @@ def parser() -> Parser:
 def test_a_mistake_on_the_command_line_is_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as exit_:
+    with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     (line,) = capsys.readouterr().err.splitlines()
-    assert exit_.value.code == 2 and message in line and line.endswith("(see --help)")
+    assert message in line and line.endswith("(see --help)")
 
 
-def test_a_word_that_is_left_over_is_told_with_the_nearest_option_of_its_command() -> None:
-    arguments, rest = parser().parse_known_args(["make", "--input", "a", "--lmit=3"])
-    assert (arguments.input, rest) == (["a"], ["--lmit=3"])
-    root = Parser(prog="tool")
+def test_a_word_that_is_left_over_is_told_with_the_nearest_option() -> None:
+    root = Parser(prog="tool make")
     root.add_argument("--limit")
-    assert root.unknown(rest) == "no such option: --lmit; did you mean '--limit'?"
+    assert root.unknown(["--lmit=3"]) == "no such option: --lmit; did you mean '--limit'?"
     assert root.unknown(["--runer", "x"], ["--runner"]) == "no such option: --runer; did you mean '--runner'?"
-    assert root.unknown(["more", "--zzz"]) == "no such option: --zzz"
     assert root.unknown(["more"]) == "unexpected argument: more"
-    known = root.unknown(["--runner=x"], ["--runner"])  # it stood before the word that names the command
-    assert known == f"--runner must come after {root.prog!r}"
+    assert root.unknown(["more", "--runner=x"], ["--runner"]) == "--runner must come after 'make'"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("--a and --b"), 2, "tool: --a and --b\n"),
+        (OSError(28, "No space left", "standard\noutput"), 1, "tool: [Errno 28] No space left: 'standard\\noutput'\n"),
+        (KeyboardInterrupt(), 130, "tool: interrupted\n"),
+        (OutputClosedError(), 0, ""),
+    ],
+)
+def test_an_error_for_the_user_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    assert run("tool", work, (OSError,)) == code
+    assert capsys.readouterr() == ("", line)
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run("tool", lambda: 1 // 0, (OSError,))
 
 
 @pytest.mark.parametrize("text", ["1_0", "nan", "inf", "-Infinity", "1e999", "", " ", "1e", "1 0", "\uff11", "0x10"])

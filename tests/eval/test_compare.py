@@ -11,6 +11,7 @@ import pytest
 from clearspan.eval.compare import holm, main
 from clearspan.eval.results import Results, examples_bytes
 from clearspan.eval.scores import Examples, TaskScores, difference, figure
+from tests.conftest import exit_code
 
 GENERATOR = np.random.default_rng(3)
 GOLD = GENERATOR.integers(0, 2, 1000)
@@ -50,7 +51,7 @@ def compared(capsys: pytest.CaptureFixture[str], a: Path, b: Path) -> dict:
 
 
 def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == code
+    assert exit_code(main, *map(str, arguments)) == code
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     return err

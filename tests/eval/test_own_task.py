@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.plugins import PluginError
-from clearspan.eval.run import EvaluationError, Request, evaluate
+from clearspan.eval.request import Request
+from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import family
 
 HAIKU = '''
@@ -57,7 +58,9 @@ def haiku(own_module: Callable[[str], str], tmp_path: Path) -> str:
 
 
 def request(module: str, *words: str) -> Request:
-    return Request({"letters": f"{module}:encode"}, words, [], Path("data"), Path("out"), quiet=True)
+    return Request(
+        model=(f"{module}:encode",), name=("letters",), tasks=words, data=Path("data"), output=Path("out"), quiet=True
+    )
 
 
 def test_a_task_from_the_working_folder_is_scored_beside_the_built_in_ones(haiku: str) -> None:

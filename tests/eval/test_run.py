@@ -10,7 +10,9 @@ import pytest
 
 from clearspan.common import precision
 from clearspan.eval.__main__ import main
-from clearspan.eval.run import EvaluationError, Request, evaluate
+from clearspan.eval.request import NO_CACHE, Request
+from clearspan.eval.run import EvaluationError, evaluate
+from tests.conftest import exit_code
 
 ROWS = [
     ("an owl hunts at night", "an owl hunts in the dark", 4.5),
@@ -134,7 +136,7 @@ def test_names_that_do_not_fit_are_bad_usage(
     arguments: list[str], names: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [argument for name in names for argument in ("--name", name)]
-    assert main([*models("letters", "letters"), *given, *arguments]) == 2
+    assert exit_code(main, *models("letters", "letters"), *given, *arguments) == 2
     assert message in capsys.readouterr().err
 
 
@@ -166,7 +168,8 @@ def test_models_that_none_can_be_used_leave_no_results(arguments: list[str], tmp
 
 def request(tmp_path: Path, model: str, cache: Path | None, pairs: Sequence[Path]) -> Request:
     output = tmp_path / "out"
-    return Request({"model": model}, [], pairs, None, output, device="cpu", cache=cache, quiet=True)
+    of_model = {"model": (model,), "name": ("model",), "cache": cache or NO_CACHE}
+    return Request(**of_model, pairs=tuple(pairs), output=output, device="cpu", quiet=True)
 
 
 @pytest.mark.slow

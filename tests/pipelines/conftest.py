@@ -21,7 +21,7 @@ from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
 from clearspan.pipelines.kinds import Kind, text
 from clearspan.pipelines.kinds.text import TextKind
-from clearspan.pipelines.run import Options
+from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.pipelines.units.changes import MODIFIED
 from clearspan.pipelines.units.commit import commit
@@ -31,6 +31,7 @@ from clearspan.pipelines.units.rounds import rounds
 from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import Dataset
 from clearspan.shards.ragged import Ragged
+from tests.conftest import exit_code
 from tests.processes import environment, run_commands
 
 KILLING = "tests/pipelines/killing.py"
@@ -72,10 +73,7 @@ def pipeline(
             if takes and name not in words:
                 words += [name, str(value)]
         capsys.readouterr()
-        try:
-            code = main(words)
-        except SystemExit as error:
-            code = int(error.code or 0)
+        code = exit_code(main, *words)
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
 
@@ -169,7 +167,7 @@ def wiki_tokens(shared_data: Path, del_tokenizer: Tokenizer) -> Ragged:
     return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
 
 
-def without_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
+def without_beam(job: Job, units: list[Unit], options: RunOptions) -> dict[str, float]:
     """Process all units in this process, one after the other, without Beam."""
     worker = job.worker()
     for unit in units:

@@ -22,15 +22,15 @@ from tests.processes import environment, run_commands
 FILE = '''
 """Photographs by class: a folder a class, or a tar."""
 
-import argparse
 import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pyarrow as pa
 
+from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -47,15 +47,11 @@ CLASSES = f"{FILES_FOLDER}/classes.json"
 
 @dataclasses.dataclass(frozen=True)
 class Toy(Kind):
-    min_bytes: int = 0
+    min_bytes: Annotated[int, Flag("smaller ones go", "N")] = 0
 
     name: ClassVar[str] = "toy"
     summary: ClassVar[str] = "photographs by class"
     example: ClassVar[str] = "clearspan toy:Toy --input photographs --output data/toy"
-
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--min-bytes", type=int, default=0, help="smaller ones go")
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def test_a_record_without_its_text_is_dropped_and_its_other_fields_are_no_pair(
         ([{"name": "Rain", "words": "It rains."}], (), 1, "1 lack title,text or title,body or title,abstract"),
         ([{"name": "Rain", "words": "It rains."}], (), 1, "there are name, words: name two of them with --fields"),
         (RECORDS, ("--fields", "title"), 2, "--fields must name two different fields, e.g. title,body"),
-        (RECORDS, ("--fields", "title,title"), 2, "--fields must name two different fields, e.g. title,body"),
+        (RECORDS, ("--fields", "title,title"), 2, "--fields: title is named twice"),
         (RECORDS, ("--fields", "title,body"), 1, "3 lack title or body; there are title, url, text, number"),
         (RECORDS, ("--nli",), 2, "no such option: --nli"),
         ([{"title": "Rain", "text": " Rain"}], (), 1, "1 are two equal texts: name another pair with --fields"),

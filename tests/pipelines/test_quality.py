@@ -184,7 +184,7 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--quality", "gophers"], "--quality gophers: there are gopher, c4"),
+        (["--quality", "gophers"], "--quality gophers: choose gopher, c4"),
         (["--quality", ""], "--quality: names nothing: leave it out"),
         (["--quality", "c4,c4"], "--quality: c4 is named twice"),
     ],

@@ -136,7 +136,7 @@ def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str
     command = [*words, "--output", str(tmp_path / "out"), "--workers", "1"]
     ended = run_commands(["-c", code, *command], [environment()])
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.splitlines()[-1] == "pipelines: stopped: run the same command again to continue"
+    assert ended.stderr.splitlines()[-1] == "pipelines: stopped by SIGTERM: run the same command again to continue"
     assert main(command) == 0
     assert tree(tmp_path / "out") == finished
 

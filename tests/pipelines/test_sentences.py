@@ -308,7 +308,7 @@ def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
 ) -> None:
     monkeypatch.setattr(sentences, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(sentences, "BATCH_SENTENCES", 700)
-    kind = Sentences(augmentation=Augmentation.parse("reorder"), views=3)
+    kind = Sentences(augment="reorder", views=3)
     monkeypatch.setattr(Sentences, "tokenization_of", lambda *_: roberta_tokenization)
     worker = kind.worker({})
     found = []

@@ -31,7 +31,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--augment", "del-word", "--del-word", "1.5"), "--del-word 1.5 must be above 0 and at most 1"),
         (("--augment", "del-span", "--del-spans", "50"), "--del-spans 50: spans of 0.05 are more than a"),
         (("--augment", "del-word", "--unit", "line"), "argument --unit: invalid choice"),
-        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be a 64-bit integer"),
+        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be at least -9"),
         (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
         (("--language", "German", "--no-split"), "--language German: give a code of ISO 639-1"),
         (("--min-tokens", "0"), "--min-tokens must be at least 1"),

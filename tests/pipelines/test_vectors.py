@@ -196,8 +196,10 @@ def test_a_run_that_continues_keeps_the_precision_that_auto_was(
     assert other.code == 1 and 'options.precision: "bf16" there, "fp32" now' in other.err
 
 
-def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = kind.Vectors(model="m", model_sha256="0")
+def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = kind.Vectors(model=str(tmp_path), model_sha256="0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     new, continued = given.resolved({}), given.resolved({"device": "cpu"})
     assert (new.device, new.batch_tokens) == ("cuda", 16384)

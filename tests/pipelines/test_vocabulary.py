@@ -118,7 +118,7 @@ def test_a_text_too_small_for_the_size_has_fewer_ids(learn, tmp_path: Path) -> N
     [
         (["--size", "260"], "--size must be at least 261"),
         (["--limit-bytes", "0"], "--limit-bytes must be at least 1"),
-        (["--max-bad-fraction", "2"], "--max-bad-fraction must be between 0 and 1"),
+        (["--max-bad-fraction", "2"], "--max-bad-fraction must be from 0 to 1"),
         (["--output", "gs://bucket/tokenizer"], "--output must be a folder on this machine"),
         (["--s3_endpoint_url=http://localhost"], "no such option: --s3_endpoint_url"),
         (["--min-tokens", "3"], "no such option: --min-tokens"),

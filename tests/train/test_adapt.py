@@ -1,6 +1,5 @@
 """Adapting a model to texts: the recipe, the verdict, what is refused, and one short gain on real texts."""
 
-import argparse
 import csv
 import json
 import re
@@ -140,7 +139,7 @@ def test_a_finished_step_is_refused_if_what_it_read_has_changed(
 ) -> None:
     ran: list[str] = []
     monkeypatch.setattr(adapt, "run_module", lambda module, *_: ran.append(module))
-    options, state = argparse.Namespace(output=tmp_path / "out", model="m", quiet=True), {"steps": {}}
+    options, state = adapt.Adapt(inputs=(), output=tmp_path / "out", model="m", quiet=True), {"steps": {}}
     for _ in range(2):
         adapt.run(2, step, state, options)
     assert ran == ["module"]
@@ -164,7 +163,7 @@ def test_a_call_that_is_refused_keeps_the_verdict(tmp_path: Path, monkeypatch: p
     step = adapt.Step("texts", "", "module", "pipelines", ("documents",))
     record = {"steps": {"texts": {"command": str(step), "read": {}}}, "verdict": "better"}
     (tmp_path / "model").mkdir()
-    options = argparse.Namespace(output=tmp_path / "out", model=str(tmp_path / "model"), quiet=True)
+    options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "model"), quiet=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "adapt.json").write_text(json.dumps(record))
     with pytest.raises(CommandError):
@@ -206,7 +205,7 @@ def test_the_better_model_is_delivered(
     row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
     monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
     monkeypatch.setattr(saved, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}))
-    options = argparse.Namespace(output=tmp_path / "out", model=str(tmp_path / "given"), fields=None)
+    options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
     adapt.finish(options, {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
     assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
@@ -222,7 +221,7 @@ def test_a_step_without_its_record_is_refused(tmp_path: Path, lost: str) -> None
     (tmp_path / adapt.STATE).write_text(json.dumps({"steps": {"texts": done}}))
     (tmp_path / "m").mkdir()
     with pytest.raises(UsageError, match="is not a file of this command"):
-        adapt.read_state(argparse.Namespace(output=tmp_path, model=str(tmp_path / "m")))
+        adapt.read_state(adapt.Adapt(inputs=(), output=tmp_path, model=str(tmp_path / "m")))
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_neares
     ("main", "words", "said"),
     [
         (run.main, ["--recipe", "demo", "a.b=1", "--dryrun"], "no such option: --dryrun; did you mean '--dry-run'?"),
-        (run.main, ["--recpe", "demo"], "required: --recipe; no such option: --recpe; did you mean '--recipe'?"),
+        (run.main, ["--recpe", "demo"], "no such option: --recpe; did you mean '--recipe'?"),
         (sweep.main, ["a.b=1", "--gird", "x=1", "--output", "o"], "no such option: --gird; did you mean '--grid'?"),
         (sweep.main, ["--output", "o", "--protocol", "fats"], "did you mean 'fast'?"),
         (launcher.main, ["--recipe", "demo", "--num_gpu=2"], "no such option: --num_gpu; did you mean '--num_gpus'?"),

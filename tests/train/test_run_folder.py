@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import clearspan
+from clearspan.common.options import parse
 from clearspan.train import api, run, run_folder
 from clearspan.train.config.recipe import load
 from clearspan.train.options import Recipe, RecipeError
@@ -132,7 +133,7 @@ def test_the_command_refuses_before_it_starts_ranks(
     recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def checked(*more: str) -> tuple[int, str]:
-        options = run.parser().parse_intermixed_args(["--recipe", "demo", *words(tmp_path), *more])
+        options = parse(run.Training, ["--recipe", "demo", *words(tmp_path), *more])
         return run.check(options), capsys.readouterr().err
 
     assert checked() == (0, "") and not (tmp_path / "run").exists()

@@ -19,6 +19,7 @@ from clearspan.train.model.static_start import rank_weights
 from clearspan.train.model.token_weights import inverse_frequencies
 from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
 from clearspan.train.options import RecipeError
+from tests.conftest import exit_code
 from tests.train.conftest import TINY_MODEL
 
 STATIC = ["model.config.model_type=static", "model.config.hidden_size=24"]
@@ -152,7 +153,7 @@ def test_distill_refuses_what_cannot_work_in_one_line(
         (["--tokenizer", "mine.json", "--output", "o"], "--tokenizer mine.json: no such folder or tokenizer.json"),
         (["--tokenizer", str(teacher), "--output", "o", "--random-dims", "5"], "no effect without --model"),
     ):
-        assert distill.main(line) == 1
+        assert exit_code(distill.main, *line) == 2
         err = capsys.readouterr().err
         assert reason in err and err.count("\n") == 1
 

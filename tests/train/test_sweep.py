@@ -1,7 +1,7 @@
 """Sweeps: what is started, what is skipped, what is refused; and the table of what was found."""
 
-import argparse
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from clearspan.common.options import parse
 from clearspan.train import sweep
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -23,6 +24,7 @@ from clearspan.train.options import RecipeError
 from clearspan.train.run_folder import write_inputs
 from clearspan.train.sweeps import report, running
 from clearspan.train.sweeps.grid import Run
+from clearspan.train.sweeps.options import Sweep
 from clearspan.train.sweeps.scores import Scoring
 from tests.conftest import ROOT
 from tests.train.conftest import write_dataset
@@ -34,10 +36,10 @@ NAMES = [f"num_anchors={a},temperature={t}" for a in (1, 2) for t in (0.05, 0.5)
 BASE = ["--recipe", "demo", "data.text.path=shards", "training.max_steps=3"]
 
 
-def options(output: Path, *words: str) -> argparse.Namespace:
+def options(output: Path, *words: str) -> Sweep:
     """Of a sweep of four runs."""
     given = ["--grid", f"{ANCHORS}=1,2", "--grid", TEMPERATURES, *BASE, *words, "--output", str(output)]
-    return sweep.parser().parse_intermixed_args(given)
+    return parse(Sweep, given)
 
 
 def output_of(command: list[str]) -> Path:
@@ -82,14 +84,14 @@ class Started:
         return [output_of(command).name for command in self.commands if command[2] == "clearspan.train"]
 
 
-def done(given: argparse.Namespace, start: Started) -> int:
+def done(given: Sweep, start: Started) -> int:
     given.output.mkdir(exist_ok=True)
     return running.sweep(given, running.planned(given), start, lambda: start.signal)
 
 
 def test_every_combination_is_a_run_through_the_launcher(tmp_path: Path) -> None:
     start = Started()
-    assert done(options(tmp_path / "out", "--launcher", "--num_gpus 2 --master_port 29501"), start) == 0
+    assert done(options(tmp_path / "out", "--launcher-options", "--num_gpus 2 --master_port 29501"), start) == 0
     assert start.trained == NAMES
     assert start.commands[1] == [
         *(sys.executable, "-m", "clearspan.train", "--num_gpus", "2", "--master_port", "29501"),
@@ -150,8 +152,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: 
 def test_a_changed_grid_adds_runs(tmp_path: Path) -> None:
     done(options(tmp_path), Started())
     more = Started()
-    wider = options(tmp_path)
-    wider.grid = [f"{ANCHORS}=1,2,3", TEMPERATURES]
+    wider = dataclasses.replace(options(tmp_path), grid=(f"{ANCHORS}=1,2,3", TEMPERATURES))
     assert done(wider, more) == 0
     assert more.trained == ["num_anchors=3,temperature=0.05", "num_anchors=3,temperature=0.5"]
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 6
@@ -270,7 +271,8 @@ def test_a_run_on_data_that_has_changed_since_is_refused(
     """Beside it, runs on the new data would be compared with it."""
     shards = write_dataset(tmp_path / "shards", documents[:20], tokenizer_folder)
     given = options(tmp_path / "runs")
-    given.words = [f"data.text.path={shards}" if "data.text.path" in word else word for word in given.words]
+    words = tuple(f"data.text.path={shards}" if "data.text.path" in word else word for word in given.words)
+    given = dataclasses.replace(given, words=words)
     assert done(given, Started()) == 0
     folder = tmp_path / "runs" / NAMES[0]
     write_inputs(load("demo", [*given.words, f"output={folder}"]), finished=True)

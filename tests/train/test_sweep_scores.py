@@ -1,16 +1,16 @@
 """What a sweep's runs are compared by: which figure comes first, and what is said of data that is not there."""
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from clearspan.common.options import parse
 from clearspan.eval.tables.averages import AVERAGES
-from clearspan.train import sweep
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps import grid, report
+from clearspan.train.sweeps.options import Sweep
 from clearspan.train.sweeps.scores import Scoring, missing, scoring
 from tests.processes import environment, run_commands
 from tests.train.ranks import train_alone
@@ -30,8 +30,7 @@ def two_tasks(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def asked(*words: str, of: str = "declutr-figure-2") -> Scoring:
     """What a named sweep is scored by."""
-    options: argparse.Namespace = sweep.parser().parse_args([of, *words, "--output", "o"])
-    return scoring(options, grid.read(of))
+    return scoring(parse(Sweep, [of, *words, "--output", "o"]), grid.read(of))
 
 
 def left(run: Path, how: Scoring, scores: dict[str, dict[str, float | None]]) -> Path:

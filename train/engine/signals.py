@@ -12,41 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-SIGNALS = {signal.SIGINT, signal.SIGTERM}
+from clearspan.common.terminal import SIGNALS, end_process
+
 SAVING_S = 600
 """Seconds that `clearspan train` waits for the ranks to save after a signal."""
 REPORTING_S = 20
 """Seconds that a failed rank waits for rank 0 to report an error."""
-
-
-@contextlib.contextmanager
-def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line. An exception might be caught on its way.
-
-    Args:
-        name: the command. remedy: what the user can do.
-    """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        _end(number, name, remedy)
-
-    handlers = {number: signal.signal(number, end) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `Launcher` starts processes with both blocked
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, name: str, remedy: str) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {remedy}\n".encode())
-    os._exit(1)
 
 
 class Launcher(subprocess.Popen[bytes]):
@@ -105,7 +80,7 @@ class Launcher(subprocess.Popen[bytes]):
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if not self._signal_ranks(number):  # the launcher has not started them yet
             self.kill()
-            _end(number, "train", "run it again")
+            end_process(number, "train", "run it again")
         signal.alarm(SAVING_S)
 
     def _kill_ranks(self, number: int, frame: FrameType | None) -> None:

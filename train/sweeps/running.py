@@ -3,7 +3,6 @@
 options -> Plan: every run's recipe loads -> for each run: train or resume, evaluate -> report
 """
 
-import argparse
 import dataclasses
 import shlex
 import signal
@@ -24,6 +23,7 @@ from clearspan.train.options import RecipeError, refuse
 from clearspan.train.run_folder import INPUTS, inputs, replaced
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run
+from clearspan.train.sweeps.options import Sweep
 from clearspan.train.sweeps.remarks import equal_rows, remarks
 from clearspan.train.sweeps.scores import Scores, Scoring, scoring
 
@@ -41,7 +41,7 @@ class Plan:
     scoring: Scoring
 
 
-def planned(options: argparse.Namespace) -> Plan:
+def planned(options: Sweep) -> Plan:
     """Return the sweep that a command line describes.
 
     Raises:
@@ -122,7 +122,7 @@ def describe(plan: Plan, output: Path) -> str:
     return "\n".join([*lines, terminal.table(["run", *(short[key] for key in keys), ""], rows)])
 
 
-def train_command(run: Run, output: Path, overrides: Sequence[str], options: argparse.Namespace) -> list[str]:
+def train_command(run: Run, output: Path, overrides: Sequence[str], options: Sweep) -> list[str]:
     """Return the command that trains a run, as a user would write it."""
     folder = output / run.name
     words = ["--recipe", run.settings[RECIPE], *overrides, *run.overrides(), f"output={folder}"]
@@ -179,9 +179,7 @@ def wait_for(run: Path) -> None:
             time.sleep(1)
 
 
-def sweep(
-    options: argparse.Namespace, plan: Plan, start: Callable[[list[str], bool], int], stopped: Callable[[], str]
-) -> int:
+def sweep(options: Sweep, plan: Plan, start: Callable[[list[str], bool], int], stopped: Callable[[], str]) -> int:
     """Train and evaluate what is missing, and report; return the exit code.
 
     Args:

@@ -7,7 +7,6 @@ Without --data no run is evaluated: runs are compared by their best dev score, o
 over some of its tasks only is named "incomplete", and missing data is reported before the training starts.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -23,6 +22,7 @@ from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import FAMILIES, family
 from clearspan.train.options import RecipeError, one_of, refuse
 from clearspan.train.sweeps.grid import Grid
+from clearspan.train.sweeps.options import Sweep
 
 Scores = dict[str, float]
 """Scores by name."""
@@ -104,7 +104,7 @@ class Scoring:
         return scores
 
 
-def scoring(options: argparse.Namespace, grid: Grid) -> Scoring:
+def scoring(options: Sweep, grid: Grid) -> Scoring:
     """Return the evaluation that a command line and its sweep choose. With --tasks the sweep's score does not apply.
 
     Raises:

@@ -16,6 +16,7 @@ from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.tables.averages import AVERAGES
 from clearspan.eval.tables.published import tables
 from clearspan.eval.tasks import sts
+from tests.conftest import exit_code
 
 
 def finding(data: Path, name: str) -> Finding:
@@ -195,7 +196,7 @@ def test_what_is_there_and_not_whole_fails_the_command(
 def test_bad_arguments_are_held_to_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 2
+    assert exit_code(main, *arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err and err.count("\n") == 1
 

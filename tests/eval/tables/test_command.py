@@ -11,6 +11,7 @@ from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.results import Results
 from clearspan.eval.tables.__main__ import main
 from clearspan.eval.tables.averages import YEARS
+from tests.conftest import exit_code
 from tests.eval.tables.test_averages import SENTEVAL
 
 ENVIRONMENT = {"versions": {}, "protocol": "full", "embedding_dim": 384}
@@ -32,7 +33,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == code
+    assert exit_code(main, *map(str, arguments)) == code
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     return err

@@ -1,0 +1,265 @@
+"""Options of a command, declared once: the fields of a frozen dataclass are its flags, its help and its checks.
+
+    min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
+
+`add_fields` gives an argparse parser the flags, `from_namespace` makes the dataclass of what was parsed. From Python
+the dataclass is built directly: `Options` checks the same limits. A field without a `Flag` is no option of the command,
+which is how a subclass leaves one out.
+"""
+
+import argparse
+import dataclasses
+import functools
+import operator
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from clearspan.common import terminal
+from clearspan.common.terminal import Parser
+
+T = TypeVar("T")
+LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("at least", operator.ge),
+    "gt": ("above", operator.gt),
+    "le": ("at most", operator.le),
+    "lt": ("below", operator.lt),
+}
+"""Of each attribute of annotated_types' limits: its words in a message, and its test."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """The command line of a field. The field's type says what a word is read as, and its default the flag's.
+
+    A tuple is a flag that may be repeated; a `Literal` names the choices; False is a switch, True a switch `--no-NAME`
+    that turns it off.
+
+    Attributes:
+        help: a phrase; a default that it does not tell is added.
+        name: the flag, if it is not the field's name.
+        parse: function that returns the value of a word, or of one name of `commas`; a ValueError says what is wrong.
+        const: the value of the flag without a word.
+        choices: those that are known only when the command runs.
+        commas: a word is several names, separated by commas.
+        many: the flag takes several words at once.
+        negatable: a switch has both forms, --NAME and --no-NAME.
+        positional: it is a word without a flag; one with a default may be left out.
+        required: it must be given although it has a default.
+    """
+
+    help: str
+    metavar: str | None = None
+    _: dataclasses.KW_ONLY
+    name: str = ""
+    choices: Sequence[str] = ()
+    parse: Callable[[str], Any] | None = None
+    const: Any = None
+    commas: bool = False
+    many: bool = False
+    negatable: bool = False
+    positional: bool = False
+    required: bool = False
+
+
+class _Field(NamedTuple):
+    """A field with a `Flag`: its type without None, and the limits of its value."""
+
+    name: str
+    flag: Flag
+    type: Any
+    default: Any
+    limits: list[tuple[str, Any]]
+
+    @property
+    def option(self) -> str:
+        """Return the flag as the user writes it, e.g. "--min-tokens"."""
+        negated = self.default is True and not self.flag.negatable
+        return self.flag.name or f"--{'no-' if negated else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def is_tuple(self) -> bool:
+        return typing.get_origin(self.type) is tuple
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
+
+    @property
+    def range(self) -> str:
+        """Return the limits in words, e.g. "from 0 to 1"."""
+        words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in self.limits]
+        return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(words))
+
+    def is_within(self, value: Any) -> bool:
+        is_number = isinstance(value, int if self.type is int else int | float)
+        return is_number and all(LIMITS[name][1](value, limit) for name, limit in self.limits)
+
+    @property
+    def required(self) -> bool:
+        return self.flag.required or self.default is dataclasses.MISSING
+
+
+def _fields(cls: Any) -> tuple[_Field, ...]:
+    return _fields_once(cls)  # mypy does not take a class for hashable
+
+
+@functools.cache
+def _fields_once(cls: type) -> tuple[_Field, ...]:
+    hints, fields = typing.get_type_hints(cls, include_extras=True), []
+    for field in dataclasses.fields(cls):
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        if flags := [each for each in metadata if isinstance(each, Flag)]:
+            limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
+            fields.append(_Field(field.name, flags[0], _without_none(hints[field.name]), field.default, limits))
+    return tuple(fields)
+
+
+def _without_none(hint: Any) -> Any:
+    hint = hint.__origin__  # of Annotated
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    return hint
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of a command's options. A subclass checks what fields have to do with each other in `__post_init__`.
+
+    Raises:
+        ValueError: a value is out of its limits or no choice, or a name is given twice; the message names the flag.
+    """
+
+    def __post_init__(self) -> None:
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            if field.limits and not field.is_within(value):
+                raise ValueError(f"{field.option} must be {field.range}")
+            given = value if field.is_tuple else [value]
+            if field.choices and (wrong := [each for each in given if each not in field.choices]):
+                raise ValueError(f"{field.option} {wrong[0]}: choose {', '.join(field.choices)}")
+            if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
+                raise ValueError(f"{field.option}: {twice[0]} is named twice")
+
+
+def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
+    """Add the flags of dataclasses to a parser: those that are required first."""
+    fields = [field for cls in classes for field in _fields(cls)]
+    for field in sorted(fields, key=lambda field: not field.required):
+        parser.add_argument(field.name if field.flag.positional else field.option, **_argument(field))
+
+
+def _argument(field: _Field) -> dict[str, Any]:
+    """Return what argparse's `add_argument` takes besides the name."""
+    flag, is_tuple = field.flag, field.is_tuple
+    default = None if is_tuple or field.default is dataclasses.MISSING else field.default
+    is_shown = default not in (None, "", True, False) and "default" not in flag.help
+    given: dict[str, Any] = {"help": flag.help + (" (default %(default)s)" if is_shown else ""), "default": default}
+    if not flag.positional:
+        given |= {"dest": field.name, "required": field.required}
+    if field.type is bool:
+        switch = "store_false" if field.default is True else "store_true"
+        return given | {"action": argparse.BooleanOptionalAction if flag.negatable else switch}
+    given |= {"metavar": flag.metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
+    if flag.positional:
+        return given | ({"nargs": "*" if is_tuple else "?"} if is_tuple or not field.required else {})
+    if is_tuple:
+        given["action"] = "extend" if flag.commas or flag.many else "append"
+    if flag.many or flag.const is not None:
+        given |= {"nargs": "+"} if flag.many else {"nargs": "?", "const": flag.const}
+    return given
+
+
+def _reader(field: _Field) -> Callable[[str], Any]:
+    """Return the function that reads a word of a flag. argparse has its own for plain types."""
+    kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
+    parse = field.flag.parse or (str if field.choices else kind)
+    if field.flag.parse is None and not field.flag.commas:
+        return parse
+
+    def read(word: str) -> Any:
+        try:
+            return [parse(name) for name in names(word)] if field.flag.commas else parse(word)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def names(word: str) -> Iterator[str]:
+    """Yield the names in a word that are separated by commas; raise ValueError if there is none."""
+    if not word.replace(",", "").strip():
+        raise ValueError("names nothing: leave it out")
+    yield from (name.strip() for name in word.split(",") if name.strip())
+
+
+def checking(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a `parse` that returns the word itself, if `check` raises no ValueError."""
+
+    def parse(word: str) -> str:
+        check(word)
+        return word
+
+    return parse
+
+
+def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
+    """Return the options that were parsed by the flags of `add_fields`.
+
+    Args:
+        others: fields without a flag.
+
+    Raises:
+        ValueError: they do not fit together; the message names the flags.
+    """
+    given = {field.name: getattr(namespace, field.name) for field in _fields(cls)}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return cls(**{name: value for name, value in values.items() if value is not None}, **others)
+
+
+def checked(parser: Parser, cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
+    """Return `from_namespace`; options that do not fit together are `parser.error`."""
+    try:
+        return from_namespace(cls, namespace, **others)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
+    """Return the options of a command line, whose positional words may stand anywhere.
+
+    Args:
+        described: what `Parser` takes: prog, description, epilog, raises.
+    """
+    parser = Parser(**described)
+    add_fields(parser, cls)
+    return checked(parser, cls, parser.parse_intermixed_args(argv))
+
+
+def run(
+    cls: type[T],
+    work: Callable[[T], int],
+    argv: Sequence[str] | None,
+    prog: str,
+    expected: tuple[type[Exception], ...],
+    *,
+    name: str = "",
+    remedy: str = "",
+    **described: Any,
+) -> int:
+    """Run a command from its command line to its exit code, as `terminal.run` does.
+
+    Args:
+        work: function of the options that returns the exit code.
+        name: what error lines begin with, if not `prog`.
+        described: see `parse`.
+    """
+    return terminal.run(name or prog, lambda: work(parse(cls, argv, prog=prog, **described)), expected, remedy)
+
+
+Json = Annotated[bool, Flag("print JSON for programs instead of text")]
+Quiet = Annotated[bool, Flag("no progress bar")]

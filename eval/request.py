@@ -1,0 +1,125 @@
+"""What an evaluation is asked for: the options of `clearspan eval`, checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Lt
+
+from clearspan.common.compute import AUTO, Device, Precision
+from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.files import cache_folder
+from clearspan.common.options import Flag, Json, Options, Quiet, checking
+from clearspan.eval.models.lexical import BASELINES
+from clearspan.eval.models.load import default_name
+from clearspan.eval.saved import EXAMPLES, RESULTS
+from clearspan.eval.tasks.registry import family
+from clearspan.eval.tasks.task import ProtocolName
+
+REPORT = "report.html"
+NO_CACHE = Path("none")
+
+
+def check_model(spec: str) -> None:
+    """Raise ValueError for a path at which nothing is."""
+    if ":" not in spec and spec not in BASELINES and not Path(spec).exists():
+        raise ValueError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {spec}")
+
+
+def check_name(text: str) -> None:
+    """Raise ValueError for a model's name that cannot be a folder's."""
+    if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
+        raise ValueError(f"must be a valid folder name, not {text!r}")
+
+
+def existing_folder(text: str) -> Path:
+    """Return a folder; raise ValueError if it is none."""
+    if not Path(text).is_dir():
+        raise ValueError(f"no such folder: {text}")
+    return Path(text)
+
+
+def output_folder(text: str) -> Path:
+    """Return a folder that may be made; raise ValueError if it is a file."""
+    if Path(text).exists() and not Path(text).is_dir():
+        raise ValueError(f"is a file, not a folder: {text}")
+    return Path(text)
+
+
+MODEL = "model to score; may be repeated"
+CACHE = (
+    "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
+)
+PROTOCOL = "the papers' protocols, or shorter ones for prototyping"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Options):
+    """The models, tasks and settings of an evaluation."""
+
+    model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]
+    output: Annotated[Path, Flag("folder of the results; created if missing", "DIR", parse=output_folder)]
+    name: Annotated[tuple[str, ...], Flag("its name in the results; one per --model", parse=checking(check_name))] = ()
+    tasks: Annotated[
+        tuple[str, ...],
+        Flag("tasks of the list below, separated by commas", "LIST", commas=True, parse=checking(family)),
+    ] = ()
+    data: Annotated[Path | None, Flag("data folder, required by --tasks", "DIR", parse=existing_folder)] = None
+    pairs: Annotated[
+        tuple[Path, ...],
+        Flag("your own task, csv or tsv: rows of two texts and a score; may be repeated", "FILE.csv"),
+    ] = ()
+    protocol: Annotated[ProtocolName, Flag(PROTOCOL)] = "full"
+    seed: Annotated[
+        int, Flag("seed of folds and classifiers (default: %(default)s, SentEval's)", "N"), Ge(0), Lt(1 << 31)
+    ] = 1111
+    pooling: Pooling = None
+    precision: Precision = "fp32"
+    batch_tokens: Annotated[int, Flag("tokens per forward pass", "N"), Ge(1)] = 16384
+    device: Device = AUTO
+    cache: Annotated[Path | None, Flag(CACHE, "DIR", parse=output_folder)] = None
+    allow_missing: Annotated[bool, Flag("exit 0 although rows are missing in a file of published data")] = False
+    json: Json = False
+    quiet: Quiet = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tasks and not self.pairs:
+            raise ValueError("give --tasks, --pairs or both")
+        if self.tasks and self.data is None:
+            raise ValueError("--tasks needs --data DIR")
+        if self.name and len(self.name) != len(self.model):
+            number = f"{len(self.name)} --name for {len(self.model)} --model"
+            raise ValueError(f"{number}: give one each, in the same order")
+        if twice := next((name for name in self.names if self.names.count(name) > 1), None):
+            raise ValueError(f"two models are called {twice!r}: tell them apart with --name")
+        _check_device(self.device)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.name) or [default_name(model) for model in self.model]
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Name -> the spec that `eval.models.load` takes."""
+        return dict(zip(self.names, self.model, strict=True))
+
+    @property
+    def cached(self) -> Path | None:
+        """Folder of cached embeddings, or None for no cache."""
+        try:
+            return None if self.cache == NO_CACHE else self.cache or cache_folder() / "embeddings"
+        except OSError:  # the user has no home folder
+            return None
+
+
+def _check_device(device: str) -> None:
+    """Raise ValueError for a device that torch cannot use here."""
+    if device == AUTO:
+        return
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"--device: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
