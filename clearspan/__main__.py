@@ -17,30 +17,30 @@ EPILOG = """`clearspan COMMAND --help` explains a command's options. A kind of d
 """
 
 
-class Command(NamedTuple):
-    """A command: the module whose `main(argv, prog)` runs it, and a line of help.
+PIPELINES = "clearspan.pipelines.__main__"
 
-    Attributes:
-        kept: whether `main` takes the command's name as its first word.
-    """
+
+class Command(NamedTuple):
+    """A command: the module whose `main(argv, prog)` runs it, and a line of help."""
 
     module: str
     summary: str
-    kept: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether `main` takes the command's name as its first word."""
+        return self.module == PIPELINES
 
 
-PIPELINES = "clearspan.pipelines.__main__"
 COMMANDS = {
     "adapt": Command("clearspan.train.adapt", "adapt a model to your own texts, and measure whether that helped"),
-    "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one", kept=True),
-    "documents": Command(PIPELINES, "long documents -> dataset of token shards", kept=True),
-    "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views", kept=True),
-    "pairs": Command(
-        PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs", kept=True
-    ),
-    "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives", kept=True),
-    "images": Command(PIPELINES, "image files and tars -> dataset of images with classes", kept=True),
-    "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes", kept=True),
+    "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
+    "documents": Command(PIPELINES, "long documents -> dataset of token shards"),
+    "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),
+    "pairs": Command(PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs"),
+    "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives"),
+    "images": Command(PIPELINES, "image files and tars -> dataset of images with classes"),
+    "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes"),
     "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),
     "sweep": Command("clearspan.train.sweep", "train a grid of runs, and compare them"),
     "distill": Command("clearspan.train.distill", "make a static encoder of a local encoder, without training"),
@@ -49,12 +49,12 @@ COMMANDS = {
     "compare": Command("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),
     "tables": Command("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
     "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
-    "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model", kept=True),
-    "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries", kept=True),
+    "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model"),
+    "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries"),
     "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""
-OWN = Command(PIPELINES, "your own kind of dataset", kept=True)
+OWN = Command(PIPELINES, "your own kind of dataset")
 
 
 def parser(commands: dict[str, Command], prog: str) -> terminal.Parser:

@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common import terminal
@@ -157,7 +158,7 @@ def _argument(field: _Field) -> dict[str, Any]:
     """Return what argparse's `add_argument` takes besides the name."""
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
-    is_shown = default not in (None, "", True, False) and "default" not in flag.help
+    is_shown = default not in (None, "", ()) and not isinstance(default, bool) and "default" not in flag.help
     given: dict[str, Any] = {"help": flag.help + (" (default %(default)s)" if is_shown else ""), "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
@@ -195,6 +196,17 @@ def names(word: str) -> Iterator[str]:
     if not word.replace(",", "").strip():
         raise ValueError("names nothing: leave it out")
     yield from (name.strip() for name in word.split(",") if name.strip())
+
+
+def lines_in(path: str) -> tuple[str, ...]:
+    """Return the lines of a file that are not blank; raise ValueError if it is unreadable or has none."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if not (found := tuple(line.strip() for line in lines if line.strip())):
+        raise ValueError(f"{path}: is empty")
+    return found
 
 
 def checking(check: Callable[[str], object]) -> Callable[[str], str]:

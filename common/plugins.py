@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import one_line
@@ -138,17 +138,12 @@ def _import(module: str, spec: str) -> ModuleType:
         sys.path.append(here)
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in _parents(module):
-            raise PluginError(f"{spec}: the module {module} cannot be imported ({_what(error)})") from None
-        raise PluginError(f"{spec}: there is no module {error.name}, installed or in {here}") from None
-    except (Exception, SystemExit) as error:  # raised by the module's own code
-        raise PluginError(f"{spec}: the module {module} cannot be imported ({_what(error)})") from None
-
-
-def _parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    except (Exception, SystemExit) as error:  # raised by the module's own code, if there is one
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if f"{module}.".startswith(f"{absent}."):
+            raise PluginError(f"{spec}: there is no module {absent}, installed or in {here}") from None
+        cause = f"{type(error).__name__}: {one_line(error)}"
+        raise PluginError(f"{spec}: the module {module} cannot be imported ({cause})") from None
 
 
 def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) -> None:
@@ -159,20 +154,14 @@ def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) ->
 def _members(expected: Any) -> Iterator[str]:
     """Yield the public names that a class or Protocol and its bases declare."""
     yield from _annotated(expected)
-    for base in _bases(expected):
-        yield from (name for name in vars(base) if not name.startswith("_"))
+    yield from (name for base in expected.__mro__ for name in vars(base) if not name.startswith("_"))
 
 
 def _annotated(expected: Any, class_only: bool = False) -> Iterator[str]:
-    for base in _bases(expected):
+    for base in expected.__mro__:
         for name, annotation in inspect.get_annotations(base).items():
             if not name.startswith("_") and ("ClassVar" in str(annotation) or not class_only):
                 yield name
-
-
-def _bases(expected: Any) -> list[type]:
-    bases: tuple[Any, ...] = expected.__mro__
-    return [base for base in bases if base not in (object, Generic, Protocol)]
 
 
 def _name(value: Any) -> str:
@@ -182,7 +171,3 @@ def _name(value: Any) -> str:
 
 def _described(value: Any) -> str:
     return f"the class {_name(value)}" if inspect.isclass(value) else f"an object of type {type(value).__name__}"
-
-
-def _what(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"

@@ -19,7 +19,7 @@ from clearspan.common import terminal
 from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.options import Flag, Json, Quiet
+from clearspan.common.options import Flag, Json, Quiet, lines_in
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import one_line
 from clearspan.pipelines import faiss_index, hybrid, nearest
@@ -31,17 +31,6 @@ from clearspan.shards.reader import Dataset
 INDEXES = ("faiss",)
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-
-
-def queries_in(path: str) -> list[str]:
-    """Return the lines of a file that are not blank. Raise ValueError if it is unreadable or has none."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if not (queries := [line.strip() for line in lines if line.strip()]):
-        raise ValueError(f"{path}: holds no query")
-    return queries
 
 
 APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
@@ -58,7 +47,7 @@ class Search(ModelOptions):
 
     folder: Annotated[str, Flag("a dataset that `embed` made, local or on gs:// or s3://", "VECTORS", positional=True)]
     query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
-    queries: Annotated[Sequence[str], Flag("a file with a query on each line", "FILE", parse=queries_in)] = ()
+    queries: Annotated[Sequence[str], Flag("a file with a query on each line", "FILE", parse=lines_in)] = ()
     top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
     index: Annotated[str | None, Flag(APPROXIMATE, choices=INDEXES)] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None

@@ -12,7 +12,6 @@ import itertools
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ import regex
 from annotated_types import Ge
 
 from clearspan.common.allocator import keep_pictures
-from clearspan.common.options import Flag, checking
+from clearspan.common.options import Flag, checking, lines_in
 from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.labels import Wanted, compile_pattern
 from clearspan.pipelines.records import Inputs, Reading, Record
@@ -34,16 +33,8 @@ BATCH_EXAMPLES = 4096
 
 
 def names_in(path: str) -> tuple[str, ...]:
-    """Return the class names in a file, one per line. Raise ValueError if it is unreadable, empty or repeats a name."""
-    try:
-        names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if not names:
-        raise ValueError(f"{path}: names no class")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path}: {twice[0]!r} is there twice")
-    return tuple(names)
+    """Return the class names in a file, one per line, without repetitions. Raise ValueError if there is none."""
+    return tuple(dict.fromkeys(lines_in(path)))
 
 
 def check_pattern(text: str) -> None:
@@ -68,7 +59,9 @@ class LabeledKind(Kind):
     classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
     per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
     top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
-    class_list: Annotated[Sequence[str] | None, Flag("take the classes in FILE's lines", "FILE", parse=names_in)] = None
+    class_list: Annotated[Sequence[str] | None, Flag("the classes in FILE, one per line", "FILE", parse=names_in)] = (
+        None
+    )
     dedup: Annotated[bool, Flag("keep the first of equal files (default: %(default)s)", negatable=True)] = False
 
     extensions: ClassVar[tuple[str, ...]]

@@ -72,7 +72,9 @@ class TextKind(TextInputs):
         tuple[str, ...],
         Flag("keep texts in these languages, e.g. de,fr (extra `language`; default: any)", "CODES", commas=True),
     ] = ()
-    language_threshold: Annotated[float | None, Flag("its least probability (default 0.5)", "P"), Gt(0), Le(1)] = None
+    language_threshold: Annotated[
+        float | None, Flag("least probability of --language (default 0.5)", "P"), Gt(0), Le(1)
+    ] = None
     quality: Annotated[tuple[str, ...], Flag(PUBLISHED, "NAMES", commas=True, choices=tuple(FILTERS))] = ()
     dedup: Dedup = False
     near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
