@@ -11,6 +11,7 @@ COPY clearspan clearspan
 COPY pipelines pipelines
 COPY common common
 COPY shards shards
+COPY plugins plugins
 
 # The package without its training dependencies (torch, DeepSpeed), and what its workers import: the extra `worker`, and
 # those of web archives and of languages.

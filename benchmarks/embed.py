@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.processes import COLUMNS, NUM_PROCESSES, Process, contender, imported, main, pipeline, progress, shares
+from benchmarks.processes import COLUMNS, NUM_PROCESSES, Process, contender, imported, main, pipeline, progress
 from benchmarks.report import alternating, columns, command, machine, median_ratio, option
 from clearspan.common.cores import num_cores
 
@@ -131,7 +131,6 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         return process, {}
 
     runs = alternating({"ours": lambda: ours(arguments.texts, model), "loop": theirs}, arguments.rounds)
-    summary = runs["ours"][-1][1]
     mine, loop = ([process for process, _ in runs[name]] for name in ("ours", "loop"))
     rows = {f"clearspan, {arguments.texts:,}": row(arguments.texts, mine), "encode_loop": row(arguments.texts, loop)}
     apart = difference(work / "output", work / "loop")
@@ -150,7 +149,6 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         "times": median_ratio([each.seconds for each in loop], [each.seconds for each in mine]),
         "times_per_cpu_second": median_ratio([each.cpu_seconds for each in loop], [each.cpu_seconds for each in mine]),
         "apart": apart,
-        "worker_seconds": summary["run"]["worker_seconds"],
     }
 
 
@@ -166,7 +164,6 @@ def table(result: dict[str, Any]) -> str:
         columns(["", "texts", "seconds", "texts/s", "texts/CPU s", *COLUMNS], rows),
         f"{result['times']} x the texts/s of the loop, {result['times_per_cpu_second']} x per processor second; "
         f"vectors differ by {result['apart']:.1e}",
-        f"worker time: {shares(result['worker_seconds'])}",
     ]
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.processes import COLUMNS, NUM_PROCESSES, Process, contender, imported, main, pipeline, progress, shares
+from benchmarks.processes import COLUMNS, NUM_PROCESSES, Process, contender, imported, main, pipeline, progress
 from benchmarks.report import columns, command, machine, option
 
 MIN_TOKENS = 2048
@@ -191,7 +191,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     start_up, _ = ours("start-up", [tiny], "--min-tokens", "1", "--unit-bytes", "100000")
     once, summary = ours(f"{size / 1e6:,.0f} MB", [corpus])
     rows["clearspan"] = row(size, once.seconds, once.cpu_seconds, once)
-    many, long_summary = ours(f"{TIMES} x as much", sorted(copies.iterdir()))
+    many, _ = ours(f"{TIMES} x as much", sorted(copies.iterdir()))
     rows[f"clearspan, {TIMES} x"] = row(TIMES * size, many.seconds, many.cpu_seconds, many)
     switches: dict[str, float] = {}
     for words in arguments.switch:
@@ -218,7 +218,6 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         "share_of_bare_loop_per_process": round(steady / NUM_PROCESSES / rows["bare_loop"]["mb_per_s"], 3),
         "share_of_bare_loop_per_cpu_second": round(steady_cpu / rows["bare_loop"]["mb_per_cpu_s"], 3),
         "time_ratio_past_start_up": round((many.seconds - start_up.seconds) / (once.seconds - start_up.seconds), 2),
-        "worker_seconds": long_summary["run"]["worker_seconds"],
         "switches_extra_seconds": switches,
     }
 
@@ -244,7 +243,6 @@ def table(result: dict[str, Any]) -> str:
         f"{result['share_of_bare_loop_per_process']:.0%} of the bare loop by elapsed time, and "
         f"{result['share_of_bare_loop_per_cpu_second']:.0%} per processor second; {TIMES} x the input takes "
         f"{result['time_ratio_past_start_up']} x the time",
-        f"worker time: {shares(result['worker_seconds'])}",
         *(f"{name}: {seconds:+.2f} s" for name, seconds in result["switches_extra_seconds"].items()),
     ]
     return "\n".join(lines)

@@ -124,12 +124,6 @@ def progress(start: float, text: str) -> None:
     print(f"[{time.perf_counter() - start:5.0f} s] {text}", file=sys.stderr, flush=True)
 
 
-def shares(worker_seconds: Mapping[str, float]) -> str:
-    """Return the share of each stage in the workers' time, as text."""
-    total = sum(worker_seconds.values()) or 1.0
-    return ", ".join(f"{stage} {100 * seconds / total:.0f} %" for stage, seconds in worker_seconds.items())
-
-
 def main(
     parser: argparse.ArgumentParser,
     contenders: Mapping[str, Callable[..., float]],

@@ -23,8 +23,6 @@ class Input:
         sample: hash of bytes spread over the file (`readers.sniff.sample`); empty for a file that planning does not
             open.
         label: class that a list file gives it.
-        modified: when it was last modified (`storage.status`), 0 if unknown; no part of the plan, which is the same
-            for the same content anywhere.
     """
 
     name: str
@@ -33,7 +31,6 @@ class Input:
     compression: str | None
     sample: str
     label: str | None = None
-    modified: int = dataclasses.field(default=0, compare=False)
 
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:

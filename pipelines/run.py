@@ -13,8 +13,8 @@ removed. Only one run at a time writes to a local folder: a second one fails.
 
 import contextlib
 import dataclasses
-import itertools
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,34 +25,20 @@ from annotated_types import Ge, Lt
 from clearspan.common.cores import num_cores
 from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.options import Flag
-from clearspan.pipelines import stopwatch
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
-from clearspan.pipelines.readers import columns_read, is_hashed
+from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_units
 from clearspan.pipelines.units.curation import Curation
-from clearspan.pipelines.units.decisions import units_with_verdicts
-from clearspan.pipelines.units.job import (
-    CURATED,
-    DONE,
-    EXCLUDED,
-    NEAR_DUPLICATES,
-    REJECTED,
-    STAGED,
-    VALIDATION,
-    Job,
-    UnitResult,
-    done_units,
-)
-from clearspan.pipelines.units.ownership import claim
+from clearspan.pipelines.units.decisions import have_verdicts
+from clearspan.pipelines.units.job import FOLDERS, STOPPED, Job, UnitResult, done_units
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
-from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
+from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME as MANIFEST
 
 
@@ -99,7 +85,6 @@ class Summary:
 
     Attributes:
         num_units, input_bytes, records, seconds: work of this run; 0 if the dataset was already finished.
-        stages: seconds of the workers by stage.
         sums: further counts of the kind.
         remarks: lines for the user about the dataset.
     """
@@ -110,7 +95,6 @@ class Summary:
     input_bytes: int
     records: int
     seconds: float
-    stages: dict[str, float] = dataclasses.field(default_factory=dict)
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
     remarks: Sequence[str] = ()
 
@@ -132,7 +116,6 @@ class Summary:
                 "seconds": round(seconds, 3),
                 "mb_per_s": round(self.input_bytes / 1e6 / seconds, 3) if seconds else None,
                 f"{manifest.kind}_per_s": round(self.records / seconds, 3) if seconds else None,
-                "worker_seconds": {stage: round(time, 3) for stage, time in self.stages.items()},
             },
         }
         return json.dumps(record)
@@ -150,30 +133,35 @@ class Summary:
             megabytes = self.input_bytes / 1e6
             rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} {self.manifest.kind}/s"
             lines.append(f"  {megabytes:,.1f} MB in {self.seconds:,.1f} s: {rates}")
-            if percentages := stopwatch.percentages(self.stages):
-                lines.append(f"  worker time: {percentages}")
         else:
             lines.append("  was already finished: nothing to do")
         return "\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])])
 
 
+def _clear_fruitless(job: Job, plan: Plan) -> None:
+    """Empty an output folder in which a run of another plan wrote no shard, for example because it found no text."""
+    names = [name for name in storage.tree(job.folder) if not name.startswith(".")]
+    is_own = {planning.NAME, STOPPED, *FOLDERS}.issuperset(name.partition("/")[0] for name in names)
+    if planning.NAME not in names or not is_own or any(name.endswith(".tar") for name in names):
+        return
+    if storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
+        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
+            storage.remove(job.path(name))
+
+
 def _tidy(job: Job) -> None:
     """Remove what killed processes left in a local output folder; an object store keeps no partial objects."""
-    if storage.is_remote(job.folder):
-        return
-    subfolders = (DONE, REJECTED, EXCLUDED, NEAR_DUPLICATES, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
-    held_out = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
-    for folder in (job.folder, *map(job.path, (*subfolders, *held_out))):
-        remove_temporaries(folder)
+    if not storage.is_remote(job.folder):
+        for folder, _, _ in os.walk(job.folder):
+            remove_temporaries(folder)
 
 
 def _remove_stage(job: Job) -> None:
     """Remove the files of the first stage, which are not needed once the manifest is written."""
     for name in storage.list_files(job.staged_folder):
-        if job.stages(name):
-            storage.remove(storage.join(job.staged_folder, name))
+        storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
-        with contextlib.suppress(OSError):  # it is missing, or holds files that no run wrote
+        with contextlib.suppress(OSError):  # it is missing, or holds a folder
             Path(job.staged_folder).rmdir()
 
 
@@ -193,9 +181,10 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
-        PipelineError: the folder belongs to another plan, or holds other files.
+        ClaimError: the folder belongs to another plan, or holds other files.
     """
-    claim(job.folder, plan)
+    _clear_fruitless(job, plan)
+    claim(job.folder, planning.NAME, plan.to_json())
     _tidy(job)
     storage.remove(job.stopped_path)
     storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
@@ -209,21 +198,11 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
     ready = set(results) - lost
-    _check_inputs(job, plan, results)
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
-        ready = ready | staged if len(units_with_verdicts(job)) == job.num_units else staged
+        ready = ready | staged if have_verdicts(job) else staged
     return [unit for unit in plan.units if unit.number not in ready]
-
-
-def _check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> None:
-    """Raise PipelineError if what finished units have read of the inputs has changed."""
-    hashes = (
-        zip((p for p in plan.units[number].pieces if is_hashed(p.input)), result.inputs, strict=True)
-        for number, result in {**load_results(job, STAGED), **results}.items()
-    )
-    check_inputs(job.folder, plan, itertools.chain.from_iterable(hashes))
 
 
 def run(kind: Kind, options: RunOptions) -> Summary | None:
@@ -271,17 +250,15 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summar
     if not units and len(results := load_results(job)) == job.num_units:
         commit(job, results)
         _remove_stage(job)
-        return _summary(job, plan, results, [], 0.0, {})
+        return _summary(job, plan, results, [], 0.0)
     start = time.perf_counter()
-    at_once = len(units) // 10 + 1 if options.runner_named else min(len(units), options.workers or num_cores())
-    with Progress(job.folder, plan.units, options.quiet, at_once):
-        stages = _run_beam(job, units, options)
-    if stages is None:
-        return None
+    with Progress(job.folder, plan.units, options.quiet):
+        if not _run_beam(job, units, options):
+            return None
     _remove_stage(job)
     _tidy(job)
     seconds = time.perf_counter() - start
-    return _summary(job, plan, load_results(job), units, seconds, stages)
+    return _summary(job, plan, load_results(job), units, seconds)
 
 
 def _summary(
@@ -290,7 +267,6 @@ def _summary(
     results: Mapping[int, UnitResult],
     units: list[Unit],
     seconds: float,
-    stages: dict[str, float],
 ) -> Summary:
     """Summarize the dataset of all results, and the work on these units."""
     counts = Counts()
@@ -305,7 +281,6 @@ def _summary(
         input_bytes=sum(unit.bytes for unit in units),
         records=sum(results[unit.number].counts.read for unit in units),
         seconds=seconds,
-        stages=stages,
         sums=counts.sums,
         remarks=[
             *of_classes,
@@ -322,7 +297,7 @@ def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
     return [f"{number:,} {'input' if number == 1 else 'inputs'} of unknown type skipped"] if number else []
 
 
-def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> dict[str, float] | None:
+def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here, so that errors in the command line appear before Beam's slow import.
         from clearspan.pipelines.execution import graph, runners

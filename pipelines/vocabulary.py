@@ -21,17 +21,16 @@ from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import TextReading, text_of
-from clearspan.pipelines.readers import is_hashed, read_pieces
+from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.job import DONE, UnitResult, load_result
-from clearspan.pipelines.units.ownership import claim
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
+from clearspan.shards.claim import claim
 
 RESULT = f"{DONE}/00000.json"
 PIECE_BYTES = 16_000_000
@@ -79,14 +78,11 @@ class Vocabulary(TextReading, CorpusOptions):
             raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
-        claim(self.output, plan)
+        claim(self.output, planning.NAME, plan.to_json())
         done = _learned(output, plan)
         is_new = done is None
         if done is None:
             done = _learn(self, output, plan)
-        pieces = (piece for unit in plan.units for piece in unit.pieces if is_hashed(piece.input))
-        read = () if is_new else zip(pieces, done.inputs, strict=False)  # fewer, with --limit-bytes
-        check_inputs(self.output, plan, read)
         counts = done.counts
         check(self, counts)
         return Summary(
@@ -132,13 +128,12 @@ class Summary:
 
 
 class _Texts:
-    """The texts of a plan; counts each record, and the bytes of the texts. `hashes` are those of what was read."""
+    """The texts of a plan; counts each record, and the bytes of the texts."""
 
     def __init__(self, options: Vocabulary, plan: Plan) -> None:
         self.options, self.plan = options, plan
         self.tally = Tally(("empty",), options.max_bad_fraction)
         self.num_bytes = 0
-        self.hashes: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
         options, counts, plan = self.options, self.tally.counts, self.plan
@@ -148,7 +143,7 @@ class _Texts:
         with Bar(limit, work, options.quiet, unit="B", unit_scale=True) as bar:
             for unit in plan.units:
                 before = self.num_bytes
-                records = read_pieces(plan.root, unit.pieces, options.reading(), self.hashes)
+                records = read_pieces(plan.root, unit.pieces, options.reading())
                 for record in self.tally.readable(records):
                     counts.read += 1
                     try:
@@ -198,6 +193,6 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> UnitResult:
         files = sorted(Path(temporary).iterdir(), key=lambda path: path.name == MAIN)  # tokenizer.json last
         for path in files:
             storage.publish_bytes(path.read_bytes(), str(output / path.name))
-        done = UnitResult([], counts, files={path.name: sha256(path) for path in files}, inputs=texts.hashes)
+        done = UnitResult([], counts, files={path.name: sha256(path) for path in files})
     storage.publish_bytes(done.to_json(plan.sha256, 0), str(output / RESULT))
     return done

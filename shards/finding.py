@@ -34,14 +34,11 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
     return any(not any(fnmatch.fnmatchcase(part, name) for name in dotted) for part in hidden)
 
 
-def once(
-    paths: Iterable[str], others: dict[str, str] | None = None, modified: dict[str, int] | None = None
-) -> dict[str, int]:
+def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str, int]:
     """Return the distinct files among these paths: path -> size in bytes, sorted.
 
     Args:
         others: receives each name that is not listed, with the listed name of the same file.
-        modified: receives the modification time of each path.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
@@ -56,8 +53,6 @@ def once(
             continue
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
-        if modified is not None:
-            modified[path] = status.st_mtime_ns
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
         if before is None or (Path(before[0]).is_symlink() and not Path(path).is_symlink()):

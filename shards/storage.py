@@ -184,29 +184,18 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
 
-def status(path: str) -> tuple[int, int]:
-    """Return the size of a file in bytes, and when it was last modified (in ns; on an object store in s)."""
+def size(path: str) -> int:
+    """Return the size of a file in bytes."""
     if is_remote(path):
         with _naming(path):
             (match,) = _beam().match([glob.escape(path)])
             if not match.metadata_list:
                 raise FileNotFoundError(f"{path}: no such object")
-            return int(match.metadata_list[0].size_in_bytes), _modified(match.metadata_list[0])
-    entry = Path(path).stat()
-    return entry.st_size, entry.st_mtime_ns
+            return int(match.metadata_list[0].size_in_bytes)
+    return Path(path).stat().st_size
 
 
-def _modified(entry: Any) -> int:
-    """Return the time in an object's metadata, in whole seconds: listings and single requests round it differently."""
-    return int(entry.last_updated_in_seconds)
-
-
-def size(path: str) -> int:
-    """Return the size of a file in bytes."""
-    return status(path)[0]
-
-
-def find(pattern: str, others: dict[str, str] | None = None, modified: dict[str, int] | None = None) -> dict[str, int]:
+def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
     """Return the files of a path, a folder or a glob: path -> size in bytes, sorted.
 
     A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
@@ -215,7 +204,6 @@ def find(pattern: str, others: dict[str, str] | None = None, modified: dict[str,
 
     Args:
         others: receives each name that is not listed, with the listed name of the same file.
-        modified: receives the modification time of each path, as in `status`.
 
     Raises:
         FileNotFoundError: no file matches, or a link is broken.
@@ -231,13 +219,11 @@ def find(pattern: str, others: dict[str, str] | None = None, modified: dict[str,
             matches = (_beam().match([each])[0].metadata_list for each in meant)
             entries: list[Any] = next(filter(None, matches), [])
         sizes = {entry.path: int(entry.size_in_bytes) for entry in entries}
-        if modified is not None:
-            modified.update((entry.path, _modified(entry)) for entry in entries)
         # Some consoles create an object that ends in "/" for a folder.
         named = [path for path in sizes if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
         files = {path: sizes[path] for path in sorted(named)}
     else:
-        files = finding.once(finding.matches(pattern), others, modified)
+        files = finding.once(finding.matches(pattern), others)
     if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return files

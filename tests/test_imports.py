@@ -12,13 +12,27 @@ import pytest
 
 from tests.conftest import ROOT
 
-PACKAGES = ("clearspan.common", "clearspan.eval", "clearspan.pipelines", "clearspan.shards", "clearspan.train")
+PACKAGES = (
+    "clearspan.common",
+    "clearspan.eval",
+    "clearspan.pipelines",
+    "clearspan.plugins",
+    "clearspan.shards",
+    "clearspan.train",
+)
 ALLOWED = {
     "clearspan.common": ("clearspan.common",),
     "clearspan.eval": ("clearspan.eval", "clearspan.shards", "clearspan.common"),
     "clearspan.shards": ("clearspan.shards", "clearspan.common"),
     "clearspan.pipelines.augment": ("clearspan.pipelines.augment", "clearspan.shards", "clearspan.common"),
     "clearspan.pipelines": ("clearspan.pipelines", "clearspan.shards", "clearspan.common"),
+    "clearspan.plugins": (
+        "clearspan.plugins",
+        "clearspan.pipelines",
+        "clearspan.eval",
+        "clearspan.shards",
+        "clearspan.common",
+    ),
     "clearspan.train.adapt": (
         "clearspan.train",
         "clearspan.shards",
@@ -34,7 +48,7 @@ ALLOWED = {
         "clearspan.common",
     ),
 }
-"""What may be imported from where; the first that fits counts."""
+"""What may be imported from where; the first that fits counts. Plugins are imported by nothing: they are named."""
 BEAM = "apache_beam"
 
 

@@ -18,9 +18,8 @@ from apache_beam.metrics import Metrics
 
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, carrying
-from clearspan.pipelines.execution.runners import MILLISECONDS
 from clearspan.pipelines.units.commit import commit
-from clearspan.pipelines.units.job import Job, UnitResult
+from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import Element, Round, rounds
 from clearspan.pipelines.units.unit import process_unit
@@ -30,11 +29,6 @@ DONE = (0, 0)
 """The result of a step for an element that is done: the barrier's key, and a value that is not read."""
 NO_WORK: Element = (-1, 0)
 """An element of every round, in which there may be no other."""
-
-
-def _count_time(done: UnitResult) -> None:
-    for stage, seconds in done.seconds.items():
-        Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 
 
 class _Step(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
@@ -72,7 +66,6 @@ class ProcessUnit(_Step):
             Metrics.counter("records", name).inc(number)
         for reason, number in counts.filtered.items():
             Metrics.counter("records", f"filtered_{reason}").inc(number)
-        _count_time(done)
 
     def _stop_if_stopped(self) -> None:
         if storage.exists(self.job.stopped_path):
@@ -106,9 +99,7 @@ class Work(_RoundStep):
         if element != NO_WORK:
             with carrying():
                 self.job.reach_stores()
-                done = self.round.work(self.job, *element)
-            if done:
-                _count_time(done)
+                self.round.work(self.job, *element)
         yield DONE
 
 

@@ -19,7 +19,6 @@ from annotated_types import Ge, Le
 
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.shards.manifest import FILES_FOLDER
 
@@ -39,7 +38,7 @@ class CorpusOptions(Options):
 class Worker(Protocol):
     """A kind in a worker process, with all that is built once per process."""
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches with the kind's columns.
 
         Count every record in `tally`: as read, and as kept, filtered (for one of the kind's reasons) or bad.

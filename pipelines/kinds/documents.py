@@ -18,7 +18,6 @@ from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import schema
@@ -103,10 +102,10 @@ def _longest(counts: Counts) -> str:
 class DocumentWorker(TextWorker[Documents]):
     """Worker of the kind `documents`."""
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         kind, tokenization = self.kind, self.tokenization
-        tokenization.start_unit(watch)
+        tokenization.start_unit()
         batch = _Batch(self)
         for documents in self._groups(records, tally):
             texts, sources = zip(*((document.text, document.source) for document in documents), strict=True)

@@ -23,7 +23,6 @@ from clearspan.common.options import Flag, checking, lines_in
 from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.labels import Wanted, compile_pattern
 from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards.classes import PATH as CLASSES
 from clearspan.shards.schema import schema
@@ -144,7 +143,7 @@ class LabeledWorker:
     schema: pa.Schema
     numbers: Mapping[str, int]
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         ids: list[int] = []
         values: list[Any] = []
@@ -154,7 +153,7 @@ class LabeledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                decoded = watch.each("decode", self.maker.examples(record.value, tally.counts))
+                decoded = self.maker.examples(record.value, tally.counts)
                 # Hours of sound give many pieces: count each, and add it to the batch, as soon as it is made.
                 for value, number in zip(decoded, file_ids(record.value), strict=False):
                     tally.counts.read += 1

@@ -38,7 +38,6 @@ from clearspan.pipelines.kinds.text import (
 )
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
@@ -218,27 +217,27 @@ class SentenceWorker(TextWorker[Sentences]):
 
     augmenter: Augmenter | None = None
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
-        self.tokenization.start_unit(watch)
+        self.tokenization.start_unit()
         waiting: list[_Kept] = []
         size = num = 0
-        texts = self._texts(records, watch, tally)
+        texts = self._texts(records, tally)
         for pieces in self._packed(texts, tally) if self.kind.pack else self._single(texts, tally):
             kept = self._kept(pieces, tally)
             if waiting and num + len(kept.ids) > BATCH_SENTENCES:
-                yield self._batch(waiting, watch, tally)
+                yield self._batch(waiting, tally)
                 waiting, size, num = [], 0, 0
             if len(kept.ids):
                 waiting.append(kept)
                 size, num = size + kept.tokens.values.nbytes, num + len(kept.ids)
             if size >= BATCH_BYTES:
-                yield self._batch(waiting, watch, tally)
+                yield self._batch(waiting, tally)
                 waiting, size, num = [], 0, 0
         if waiting:
-            yield self._batch(waiting, watch, tally)
+            yield self._batch(waiting, tally)
 
-    def _texts(self, records: Iterable[Record], watch: Stopwatch, tally: Tally) -> Iterator[tuple[list[str], str]]:
+    def _texts(self, records: Iterable[Record], tally: Tally) -> Iterator[tuple[list[str], str]]:
         """Yield the sentences of each text that has any, and its source; count empty texts and bad records."""
         counts = tally.counts
         for record in records:
@@ -247,8 +246,7 @@ class SentenceWorker(TextWorker[Sentences]):
                 if (selected := self.kind.selected(text, counts)) is None:
                     counts.read += 1
                     continue
-                with watch.timing("segment"):
-                    sentences = self._sentences(selected)
+                sentences = self._sentences(selected)
             except RecordError as problem:
                 counts.read += 1
                 tally.reject(record, problem)
@@ -333,18 +331,17 @@ class SentenceWorker(TextWorker[Sentences]):
         lines = [pieces.lines[index] for index in kept.tolist()]
         return _Kept(np.array(ids, np.int64), pieces.tokens.take(kept), lines)
 
-    def _batch(self, parts: Sequence[_Kept], watch: Stopwatch, tally: Tally) -> pa.RecordBatch:
+    def _batch(self, parts: Sequence[_Kept], tally: Tally) -> pa.RecordBatch:
         ids = np.concatenate([part.ids for part in parts])
         tokens = Ragged.concatenate([part.tokens for part in parts])
         views = []
         if self.augmenter:
             seed, numbers = self.kind.seed, range(self.kind.num_views)
-            with watch.timing("augment"):
-                views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
-                if self.kind.synonyms:
-                    num_covered, num_words = self.augmenter.coverage(tokens)
-                    tally.counts.count("words", num_words)
-                    tally.counts.count("words_with_synonym", num_covered)
+            views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
+            if self.kind.synonyms:
+                num_covered, num_words = self.augmenter.coverage(tokens)
+                tally.counts.count("words", num_words)
+                tally.counts.count("words_with_synonym", num_covered)
         fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
         lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
         batch = pa.record_batch([pa.array(ids), *lists], schema=fields)

@@ -9,7 +9,6 @@ read, whose line breaks show where sentences end. A space that the tokenizer add
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -21,9 +20,8 @@ from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.language import PACKAGE, known_languages, likeliest
+from clearspan.pipelines.text.filters import FILTERS, detector, text_filter
 from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
-from clearspan.pipelines.text.quality import FILTERS, REASONS, REMOVED, VERSION
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
     BACKENDS,
@@ -101,7 +99,7 @@ class TextKind(TextInputs):
     def reasons(self) -> tuple[str, ...]:
         few_words = [] if self.min_words is None else ["few_words"]
         language = ["language"] if self.languages else []
-        quality = [reason for name in self.quality for reason in REASONS[name]]
+        quality = [reason for name in self.quality for reason in text_filter(name).reasons]
         return (*few_words, *language, *quality, *(["excluded"] if self.exclude else []))
 
     @property
@@ -127,10 +125,13 @@ class TextKind(TextInputs):
             name: getattr(self, name) for name in ("whitespace", "lowercase", "prefix_space", "min_words")
         }
         if self.languages:
-            detector = f"{PACKAGE} {metadata.version(PACKAGE)}"
-            own["languages"] = {"keep": list(self.languages), "least": self.least_probability, "detector": detector}
+            version = detector().version
+            own["languages"] = {"keep": list(self.languages), "least": self.least_probability, "detector": version}
         if self.quality:
-            own["quality"] = {"filters": list(self.quality), "version": VERSION}
+            own["quality"] = {
+                "filters": list(self.quality),
+                "version": max(text_filter(name).version for name in self.quality),
+            }
         return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
@@ -174,12 +175,12 @@ class TextKind(TextInputs):
                 counts.filtered["few_words"] += 1
                 return None
         if self.languages:
-            language, probability = likeliest(text, self.languages)
+            language, probability = detector().likeliest(text, self.languages)
             if probability < self.least_probability:
                 counts.filtered["language"] += 1
                 return None
         for name in self.quality:
-            verdict = FILTERS[name](text, language)
+            verdict = text_filter(name).judge(text, language)
             for reason, number in verdict.removed.items():
                 counts.count(reason, number)
             if verdict.reason:
@@ -203,7 +204,7 @@ class TextKind(TextInputs):
         named = ", ".join(self.languages)
         phrases["language"] = f"are not in {named}", "name other languages, or lower --language-threshold"
         for name in self.quality:
-            phrases |= {reason: (f"have {reason} (--quality {name})", "") for reason in REASONS[name]}
+            phrases |= {reason: (f"have {reason} (--quality {name})", "") for reason in text_filter(name).reasons}
         return phrases
 
     def nothing_kept(self, counts: Counts) -> str:
@@ -224,7 +225,8 @@ class TextKind(TextInputs):
         if excluded:
             without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
             lines.append(f"{excluded['texts']:,} texts excluded{without}")
-        if removed := [f"{sums[reason]:,} {reason}" for reason in REMOVED if reason in sums]:
+        reasons = [reason for name in self.quality for reason in text_filter(name).removed]
+        if removed := [f"{sums[reason]:,} {reason}" for reason in reasons if reason in sums]:
             lines.append(f"lines removed: {', '.join(removed)}")
         return lines
 
@@ -232,7 +234,7 @@ class TextKind(TextInputs):
 def check_languages(languages: Sequence[str]) -> None:
     """Raise ValueError unless the language detector is installed and knows these languages."""
     try:
-        known = known_languages()
+        known = detector().known()
     except PipelineError as error:
         raise ValueError(str(error)) from None
     if unknown := [code for code in languages if code not in known]:

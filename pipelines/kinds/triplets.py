@@ -29,7 +29,6 @@ from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, exc
 from clearspan.pipelines.kinds.text_inputs import checked_text, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.shards.ragged import Ragged, segments
 from clearspan.shards.schema import KINDS
@@ -200,13 +199,13 @@ class TripletWorker(TextWorker[Triplets]):
     def reading(self) -> Reading:
         return self.kind.reading()
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every row in `tally`.
 
         Raises:
             PipelineError: some rows have a negative and others have none.
         """
-        self.tokenization.start_unit(watch)
+        self.tokenization.start_unit()
         rows = self._rows(records, tally)
         waiting: list[tuple[np.ndarray, list[Ragged]]] = []
         num = size = 0

@@ -37,7 +37,6 @@ from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS, VECTOR_TYPES
@@ -259,7 +258,7 @@ class VectorWorker:
     kind: Vectors
     model: FolderEncoder
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         window = _Window()
         for record in records:
@@ -274,19 +273,18 @@ class VectorWorker:
                 continue
             window.add(record, text, data)
             if window.is_full:
-                yield from self._embedded(window, tally, watch)
+                yield from self._embedded(window, tally)
                 window = _Window()
         if window.texts:
-            yield from self._embedded(window, tally, watch)
+            yield from self._embedded(window, tally)
 
-    def _embedded(self, window: _Window, tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def _embedded(self, window: _Window, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
-        with watch.timing("embed"):
-            place = {text: row for row, text in enumerate(dict.fromkeys(window.texts))}
-            try:
-                made = self.model.embed(list(place), self.kind.batch_tokens or BATCH_TOKENS["cpu"])
-            except EncoderError as error:
-                raise PipelineError(one_line(error)) from None
+        place = {text: row for row, text in enumerate(dict.fromkeys(window.texts))}
+        try:
+            made = self.model.embed(list(place), self.kind.batch_tokens or BATCH_TOKENS["cpu"])
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))

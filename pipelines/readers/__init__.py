@@ -6,12 +6,10 @@ A record that cannot be read is a Record with a `problem`. A file that cannot be
 or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
 """
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from clearspan.common.files import COPY_BYTES
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import (
     arrays,
@@ -31,7 +29,6 @@ from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
-from clearspan.shards.sealed import HashingFile
 
 Reader = Callable[[BinaryIO, Piece, Reading], Iterator[Record]]
 
@@ -73,13 +70,8 @@ MEND = "put back the file it was, or begin again with another --output"
 CHANGED = f"has changed since the run was planned: {MEND}"
 
 
-def read_pieces(
-    root: str, pieces: Iterable[Piece], reading: Reading, hashes: list[str] | None = None
-) -> Iterator[Record]:
+def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
-
-    Args:
-        hashes: receives the sha256 of each piece of a file that planning did not read whole (`is_hashed`), in order.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -89,21 +81,14 @@ def read_pieces(
         container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
-            if storage.size(path) != entry.bytes or not is_planned or _is_later(path, entry):
+            if storage.size(path) != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
-            if entry.sample and is_hashed(entry) and hashes is not None:
-                hashes.append(piece_sha256(stored, piece))
-                stored.seek(0)
-            hashing = None if entry.sample else HashingFile(stored)
             try:
-                source = cast(BinaryIO, hashing) if hashing else stored
                 resume = sniff.WARC if entry.format == "warc" else None
-                with naming(path, container), decompressed(source, entry.compression, resume) as stream:
+                with naming(path, container), decompressed(stored, entry.compression, resume) as stream:
                     read = READERS.get(entry.format) or own_format(entry.format).read
                     yield from read(_as_utf8(stream, entry, reading), piece, reading)
                     num_read = stored.tell()
-                    if hashing and hashes is not None:
-                        hashes.append(hashing.info.sha256)
             except PipelineError:
                 if (size := storage.size(path)) < entry.bytes:
                     raise PipelineError(_changed(path, "shortened", size, entry.bytes)) from None
@@ -114,8 +99,6 @@ def read_pieces(
                 raise PipelineError(_changed(path, "shortened", num_read, entry.bytes))
             if num_read > entry.bytes:
                 raise PipelineError(_changed(path, "lengthened", num_read, entry.bytes))
-            if _is_later(path, entry):
-                raise PipelineError(f"{path}: {CHANGED}")
 
 
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
@@ -143,28 +126,6 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str |
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
     return transcoded(stream, reading.encoding) if entry.format in TEXTS else stream
-
-
-def is_hashed(entry: Input) -> bool:
-    """Return whether units record hashes of what they read of a file: planning did not read it whole."""
-    return not entry.sample or entry.bytes > sniff.WHOLE_BYTES
-
-
-def piece_sha256(stream: BinaryIO, piece: Piece) -> str:
-    """Return the SHA-256 of a piece as stored, and of what follows it in its last line. It moves the stream."""
-    digest = hashlib.sha256()
-    stream.seek(piece.start)
-    left = piece.bytes
-    while left and (data := stream.read(min(left, COPY_BYTES))):
-        digest.update(data)
-        left -= len(data)
-    digest.update(stream.readline(COPY_BYTES))
-    return digest.hexdigest()
-
-
-def _is_later(path: str, entry: Input) -> bool:
-    """Return whether a file of which planning read samples was modified since."""
-    return bool(entry.sample and entry.modified and is_hashed(entry)) and storage.status(path)[1] != entry.modified
 
 
 def _changed(path: str, how: str, num_bytes: int, planned: int) -> str:

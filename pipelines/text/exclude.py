@@ -46,45 +46,20 @@ HEAD_CHARACTERS = 300
 
 
 @dataclasses.dataclass(frozen=True)
-class _Known:
-    """Set of hashes: sorted and unique (n,) uint64, and the number of the first text with each hash (n,) uint32."""
-
-    hashes: np.ndarray
-    texts: np.ndarray
-
-    @classmethod
-    def of(cls, hashes: Sequence[np.ndarray], texts: Sequence[int]) -> "_Known":
-        """Collect the hashes of texts; `texts` are the texts' numbers."""
-        owners = np.repeat(np.array(texts, np.uint32), list(map(len, hashes)))
-        unique, first = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_index=True)
-        return cls(unique, owners[first])
-
-    def first(self, hashes: np.ndarray) -> int | None:
-        """Return the text of the first of these hashes (n,) that is in the set, or None."""
-        hashes = hashes[self._may_hold[hashes >> np.uint64(64 - _FILTER_BITS)]]
-        if not len(hashes):
-            return None
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        (matches,) = np.nonzero(self.hashes[places] == hashes)
-        return int(self.texts[places[matches[0]]]) if len(matches) else None
-
-    @functools.cached_property
-    def _may_hold(self) -> np.ndarray:
-        """Table (2^22,) bool by upper bits: False if the set holds no such hash, which rules most out quickly."""
-        table = np.zeros(1 << _FILTER_BITS, bool)
-        table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
-        return table
-
-
-@dataclasses.dataclass(frozen=True)
 class Excluded:
-    """Excluded texts: the hashes that must not occur, and the beginnings of the searched texts (`heads`, JSON lines).
+    """Excluded texts: the hashes of their n-grams and short sentences, which must not occur.
 
-    `texts` counts all texts, `short` those that are shorter than an n-gram, `ignored` those without words.
+    Attributes:
+        hashes: (n,) uint64, sorted and unique.
+        owners: (n,) uint32, the number of the first text with each hash.
+        heads: the beginnings of the texts that have hashes, as JSON lines.
+        texts: number of all texts.
+        short: number of texts that are shorter than an n-gram.
+        ignored: number of texts without words.
     """
 
-    ngrams: _Known
-    sentences: _Known
+    hashes: np.ndarray
+    owners: np.ndarray
     heads: bytes
     texts: int
     short: int
@@ -93,25 +68,22 @@ class Excluded:
     @classmethod
     def of(cls, texts: Iterable[str], among_sentences: bool = False) -> "Excluded":
         """Build the exclusion of texts; with `among_sentences`, also of each short sentence of the longer ones."""
-        ngrams: list[np.ndarray] = []
-        sentences: list[np.ndarray] = []
-        heads: list[str] = []
-        total = short = ignored = 0
+        parts = [np.empty(0, np.uint64)]
+        heads: list[bytes] = []
+        total = short = 0
         for text in texts:
             words = Words(text)
             total += 1
             grams = words.ngrams()
-            whole = words.sentences() if among_sentences and len(grams) else words.whole()
-            ignored += not len(grams) and not len(whole)
-            short += not len(grams) and bool(len(whole))
-            if len(grams) or len(whole):
-                ngrams.append(grams)
-                sentences.append(whole)
-                heads.append(text.strip()[:HEAD_CHARACTERS])
-        numbers = range(len(heads))
-        lines = (json.dumps(head, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for head in heads)
-        known = _Known.of(ngrams, numbers), _Known.of(sentences, numbers)
-        return cls(*known, b"".join(lines), total, short, ignored)
+            sentences = words.sentences() if among_sentences and len(grams) else words.whole()
+            if len(grams) or len(sentences):
+                short += not len(grams)
+                parts.append(np.append(grams, sentences))
+                head = json.dumps(text.strip()[:HEAD_CHARACTERS], ensure_ascii=False)
+                heads.append(head.encode("utf-8", "replace") + b"\n")
+        hashes, first = np.unique(np.concatenate(parts), return_index=True)
+        owners = np.repeat(np.arange(len(heads), dtype=np.uint32), list(map(len, parts[1:])))[first]
+        return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
         """Return whether a text contains, or is, an excluded one."""
@@ -124,23 +96,29 @@ class Excluded:
     def found_in(self, text: str) -> str | None:
         """Return the beginning of an excluded text that a text contains, or None."""
         number = self._first(text)
-        if number is None:
-            return None
-        start, end = self._line_ends[number : number + 2]
-        return str(json.loads(self.heads[start:end]))
+        return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        words, number = Words(*texts), None
-        if len(self.ngrams.hashes):
-            number = self.ngrams.first(words.ngrams())
-        if number is None and len(self.sentences.hashes):
-            number = self.sentences.first(np.append(words.sentences(shortest), words.whole()))
-        return number
+        """Return the number of the excluded text with the first known hash of these texts, or None."""
+        words = Words(*texts)
+        hashes = np.concatenate([words.ngrams(), words.sentences(shortest), words.whole()])
+        hashes = hashes[self._may_hold[hashes >> np.uint64(64 - _FILTER_BITS)]]
+        if not len(hashes):
+            return None
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        (matches,) = np.nonzero(self.hashes[places] == hashes)
+        return int(self.owners[places[matches[0]]]) if len(matches) else None
 
     @functools.cached_property
-    def _line_ends(self) -> np.ndarray:
-        ends = np.flatnonzero(np.frombuffer(self.heads, np.uint8) == ord("\n")) + 1
-        return np.concatenate([[0], ends])
+    def _may_hold(self) -> np.ndarray:
+        """Table (2^22,) bool by upper bits: False if there is no such hash, which rules most out quickly."""
+        table = np.zeros(1 << _FILTER_BITS, bool)
+        table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
+        return table
+
+    @functools.cached_property
+    def _head_lines(self) -> list[bytes]:
+        return self.heads.splitlines()
 
     def options(self) -> dict[str, Any]:
         """Return the part of the fingerprint that describes the exclusion."""
@@ -150,21 +128,17 @@ class Excluded:
 
     def to_bytes(self) -> bytes:
         """Return all but `heads` as bytes, for `from_bytes`."""
-        parts = (self.ngrams, self.sentences)
-        sizes = [*(len(part.hashes) for part in parts), self.texts, self.short, self.ignored]
-        hashes = [part.hashes.astype("<u8").tobytes() for part in parts]
-        owners = [part.texts.astype("<u4").tobytes() for part in parts]
-        return b"".join([np.array(sizes, "<u8").tobytes(), *hashes, *owners])
+        counts = np.array([self.texts, self.short, self.ignored], "<u8")
+        return b"".join(part.tobytes() for part in (counts, self.hashes.astype("<u8"), self.owners.astype("<u4")))
 
     @classmethod
     def from_bytes(cls, data: bytes, heads: bytes) -> "Excluded":
         """Restore the exclusion from `to_bytes` and `heads`."""
-        sizes = np.frombuffer(data, "<u8", 5)
-        num_ngrams, num, texts, short, ignored = (int(value) for value in sizes)
-        hashes = np.frombuffer(data, "<u8", num_ngrams + num, sizes.nbytes)
-        owners = np.frombuffer(data, "<u4", offset=sizes.nbytes + hashes.nbytes)
-        known = [_Known(hashes[part], owners[part]) for part in (slice(num_ngrams), slice(num_ngrams, None))]
-        return cls(known[0], known[1], heads, texts, short, ignored)
+        counts = np.frombuffer(data, "<u8", 3)
+        num = (len(data) - counts.nbytes) // 12
+        hashes = np.frombuffer(data, "<u8", num, counts.nbytes)
+        owners = np.frombuffer(data, "<u4", num, counts.nbytes + hashes.nbytes)
+        return cls(hashes, owners, heads, *map(int, counts))
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:

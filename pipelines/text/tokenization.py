@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from clearspan.common import fast_tokenizer
 from clearspan.common.fast_tokenizer import FastTokenizer, Ids, TokenizerError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.shards import storage, token_type
 from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
 from clearspan.shards.ragged import Ragged
@@ -196,10 +195,9 @@ class Tokenization:
         self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")
         self.start_unit()
 
-    def start_unit(self, watch: Stopwatch | None = None) -> None:
+    def start_unit(self) -> None:
         """Start a new sample, so that the choice of checked texts depends on the unit alone."""
         self._seen = self._proved = 0
-        self.watch = watch or Stopwatch()
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         """Return the ids of each text.
@@ -207,8 +205,7 @@ class Tokenization:
         Raises:
             PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
         """
-        with self.watch.timing("tokenize"):
-            return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
+        return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
 
     def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         ids = self._quick(texts)

@@ -168,7 +168,8 @@ class Words:
         starts, ends = edges[::2], edges[1::2]
         self.starts = self.ends = self.unit_starts = self.unit_ends = starts
         self.sums = np.zeros(1, np.uint64)
-        self.letters_before = self._count_letters(data, starts, ends) if num_runs else None
+        no_letters = np.zeros(len(starts) + 1, np.int64)
+        self.letters_before = self._count_letters(data, starts, ends) if num_runs else no_letters
         if not len(starts):
             return data, starts
         # `joined`: the words with one space between them; `starts` and `ends` are their places in it.
@@ -202,7 +203,6 @@ class Words:
         return np.cumsum(is_letter)
 
     def _has_letters(self, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-        assert self.letters_before is not None
         has_letters: np.ndarray = self.letters_before[end] > self.letters_before[first]
         return has_letters
 
@@ -240,8 +240,6 @@ class Words:
     def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first and the last word of each n-gram, (n,) each."""
         first = np.arange(len(self.starts) - size + 1)
-        if self.letters_before is None:
-            return first, first + size - 1
         first = first[~self._has_letters(first, first + size)]
         longer = np.arange(len(self.starts) - num_letters + 1)
         longer = longer[self._has_letters(longer, longer + num_letters)]
@@ -256,7 +254,7 @@ class Words:
         while len(first):
             starts, ends = self.unit_starts[first], self.unit_ends[last]
             runs.append(self._short(starts, ends, shortest))
-            can_grow = (ends - starts < self._longest) & (last + 1 < len(self.unit_ends))
+            can_grow = (ends - starts < NGRAM_LETTERS - 1) & (last + 1 < len(self.unit_ends))
             first, last = first[can_grow], last[can_grow] + 1
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
@@ -265,21 +263,11 @@ class Words:
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], shortest=1)
 
     def _short(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:
-        wanted = self._wanted(starts, ends, shortest)
-        return self._hashes(starts[wanted], ends[wanted] - 1)
-
-    @property
-    def _longest(self) -> int:
-        """Number of words of the longest run that may be shorter than an n-gram."""
-        return (NGRAM if self.letters_before is None else NGRAM_LETTERS) - 1
-
-    def _wanted(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:
+        """Return the hashes of those runs of words starts..ends - 1 that are shorter than an n-gram."""
         lengths = ends - starts
-        wanted: np.ndarray = (lengths >= shortest) & (lengths < NGRAM)
-        if self.letters_before is None:
-            return wanted
-        with_letters = (lengths >= shortest) & (lengths < NGRAM_LETTERS)
-        return np.where(self._has_letters(starts, ends), with_letters, wanted)
+        most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM)
+        wanted = (lengths >= shortest) & (lengths < most)
+        return self._hashes(starts[wanted], ends[wanted] - 1)
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:

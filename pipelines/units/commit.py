@@ -46,9 +46,9 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for split, mine, other, there in (("train", shards, held, "held_out"), ("validation", held, shards, "in_training")):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            of = f"{counts.kept:,} {job.kind.name}"
-            linked = ", of which those that share a text stay together," if job.curation.is_linked else ""
-            raise PipelineError(f"--holdout-fraction {fraction:g} of {of}{linked} leaves none to {split}")
+            raise PipelineError(
+                f"--holdout-fraction {fraction:g} of {counts.kept:,} {job.kind.name} leaves none to {split}"
+            )
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
         manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))
     return manifests[0], manifests[1]

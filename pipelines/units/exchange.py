@@ -49,13 +49,6 @@ def gather(
     return np.concatenate([np.empty(0, dtype), *parts]), offsets
 
 
-def read_index(path: str, num_destinations: int) -> np.ndarray:
-    """Return the number of entries before each destination of a file, (num_destinations + 1,) int64."""
-    with storage.open_input(path) as stream:
-        index = np.frombuffer(stream.read(INDEX.itemsize * (num_destinations + 1)), INDEX)
-    return index.astype(np.int64)
-
-
 def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
     """Return the entries of a file for a range of destinations, (n,) dtype; `begin` is the place of the first entry."""
     size = INDEX.itemsize

@@ -11,9 +11,8 @@ from clearspan.shards import finding, storage
 
 def find(
     patterns: Sequence[str], listed: Sequence[str] = (), others: dict[str, str] | None = None
-) -> tuple[str, dict[str, int], dict[str, int]]:
-    """Return the common folder of the input files, and by name under it, sorted, their sizes in bytes and the times
-    of their last modification.
+) -> tuple[str, dict[str, int]]:
+    """Return the common folder of the input files, and by name under it, sorted, their sizes in bytes.
 
     Args:
         patterns: paths, folders and globs.
@@ -24,17 +23,14 @@ def find(
         PipelineError: no file matches, or the files are not all on this machine or in one bucket.
     """
     sizes: dict[str, int] = {}
-    modified: dict[str, int] = {}
     links: dict[str, str] = {}
     for pattern in (*patterns, *listed):
         try:
-            times: dict[str, int] = {}
-            files = storage.find(pattern, links, times)
+            files = storage.find(pattern, links)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
         sizes.update((name, files[path]) for path, name in names.items())
-        modified.update((name, times[path]) for path, name in names.items())
     if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
         sizes = finding.once(sizes, links)
     if others is not None:
@@ -42,7 +38,7 @@ def find(
     root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
     by_name = dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))
-    return root, by_name, {path[start:]: modified[path] for path in sizes}
+    return root, by_name
 
 
 def absolute(path: str) -> str:

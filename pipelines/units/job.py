@@ -6,8 +6,6 @@
         validation/ the held-out part, a dataset itself    _curated/ verdicts (`curation`)
         _files/     other resources of the kind, such as synonyms
 
-    .inputs.json  when each input was modified, so that a later run reads again only what was modified since
-
 All of these stay in a finished dataset, and none depends on interruptions of the run. `_done` holds the result of each
 unit: after damage, a run repeats only the units whose shards are missing.
 """
@@ -21,7 +19,7 @@ from clearspan.pipelines.records import Reading
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, storage
-from clearspan.shards.manifest import resources
+from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
 from clearspan.shards.reader import read_resource
 from clearspan.shards.sealed import build, seal, unseal
 
@@ -32,22 +30,17 @@ VALIDATION = "validation"
 REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
-KEYS, LINKS, BANDS, SKETCHES = ENTRIES = ("keys", "links", "bands", "sketches")
-"""The data that a unit writes of its examples for decisions; the name is the suffix of the file."""
-DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, SENT, REPLIES, SIZES, ELIGIBLE, HELD = DECISIONS = (
-    "duplicates", "candidates", "codes", "similar", "near", "limit", "sent", "replies", "sizes", "eligible", "held",
+FOLDERS = (
+    DONE, STAGED, CURATED, VALIDATION, REJECTED, EXCLUDED, NEAR_DUPLICATES, TOKENIZER_FOLDER, FILES_FOLDER,
 )  # fmt: skip
-LASTING = (NEAR,)
-"""Decisions that a finished dataset keeps."""
+"""The folders in an output folder."""
+KEYS, TEXTS, BANDS, SKETCHES = "keys", "texts", "bands", "sketches"
+"""The data that a unit writes of its examples for decisions."""
+DUPLICATES, CANDIDATES, CODES, SIMILAR, SHARED = "duplicates", "candidates", "codes", "similar", "shared"
+NEAR, LIMIT = LASTING = ("near", "limit")
+"""Decisions; a finished dataset keeps the last two."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-_OF_UNIT = re.compile(rf"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{{5}})(?(kind)-\d{{3}}\.tar|\.(?:json|{'|'.join(ENTRIES)}))")
-_OF_DECISION = re.compile(rf"(?:{STAGED}|{CURATED})/(?:{'|'.join(DECISIONS)})\d*-\d{{5}}\.rows")
-
-
-def is_decision(name: str) -> bool:
-    """Return whether a name in the output folder is that of a file of decisions."""
-    return _OF_DECISION.fullmatch(name) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Job:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons for which a good record may be dropped."""
-        return (*self.kind.reasons, *self.curation.reasons)
+        return (*self.kind.reasons, *self.curation.reasons.values())
 
     @property
     def validation_folder(self) -> str:
@@ -102,29 +95,18 @@ class Job:
         """Folder of the files of the first stage."""
         return storage.join(self.folder, STAGED)
 
-    def stages(self, name: str) -> bool:
-        """Return whether a run of this plan writes a file of this name to `_staged`."""
-        match = _OF_UNIT.fullmatch(name)
-        of_unit = match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
-        return of_unit or is_decision(f"{STAGED}/{name}")
-
     def staged_path(self, unit: int) -> str:
         """Return the path of the result of a unit's first stage."""
         return storage.join(self.staged_folder, f"{unit:05d}.json")
 
     @staticmethod
-    def entries_name(entries: str, unit: int) -> str:
-        """Return the name of the file with a unit's entries of this sort, one of ENTRIES."""
-        return f"{STAGED}/{unit:05d}.{entries}"
+    def entries_name(entries: str, number: int) -> str:
+        """Return the name of the file with entries of this sort of a unit, or of a slice of the key space."""
+        return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
-    def entries_paths(self, entries: str) -> list[str]:
-        """Return the paths of all units' entries of this sort, in plan order."""
-        return [self.path(self.entries_name(entries, unit)) for unit in range(self.num_units)]
-
-    @staticmethod
-    def decision_name(decision: str, number: int) -> str:
-        """Return the name of the file with what a slice of the key space, or a unit, decided on."""
-        return f"{CURATED if decision in LASTING else STAGED}/{decision}-{number:05d}.rows"
+    def entries_path(self, entries: str, number: int) -> str:
+        """Return the path of the file with entries of this sort of a unit, or of a slice of the key space."""
+        return self.path(self.entries_name(entries, number))
 
     def path(self, name: str) -> str:
         """Return the path of a name in the output folder."""
@@ -172,22 +154,16 @@ class UnitResult:
         counts: counts of its records; held-out documents count as kept.
         held: shards of its held-out part.
         files: sha256 of the other files that the unit wrote, by name in the output folder.
-        inputs: sha256 of its pieces of the input files that planning did not read whole, in order.
-        seconds: time by stage; not written to the file.
     """
 
     shards: list[ShardInfo]
     counts: Counts
     held: list[ShardInfo] = dataclasses.field(default_factory=list)
     files: dict[str, str] = dataclasses.field(default_factory=dict)
-    inputs: list[str] = dataclasses.field(default_factory=list)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self, plan: str, unit: int) -> bytes:
         """Return the content of the file for a unit of the plan with this hash."""
-        record = dataclasses.asdict(self)
-        del record["seconds"]
-        return seal({"plan": plan, "unit": unit, **record})
+        return seal({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
@@ -197,8 +173,7 @@ class UnitResult:
             raise ValueError("the result of another unit or plan")
         try:
             shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
-            inputs = list(map(str, record["inputs"]))
-            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]), inputs)
+            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a result: {error}") from None
 

@@ -14,12 +14,10 @@ changes would join texts that have little in common.
 
 import dataclasses
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
 from clearspan.pipelines.text.minhash import NUM_HASHES
-from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
 from clearspan.shards import keyed
 from clearspan.shards.ragged import starts_run
 
@@ -73,17 +71,6 @@ class Banding:
         entries["band"] = keyed.mix(np.arange(self.num_bands), *np.moveaxis(used, 2, 0)).view(np.uint64)
         entries["row"] = first + rows[:, None]
         return entries.reshape(-1)
-
-
-def pack_bands(parts: Iterable[np.ndarray]) -> bytes:
-    """Return the content of a unit's file of bands, each part (n,) BAND: in order of rows, by bucket of the band."""
-    entries = np.concatenate([np.empty(0, BAND), *parts])
-    return pack(entries, bucket(entries["band"], 64), BUCKETS)
-
-
-def pack_described(parts: Iterable[np.ndarray]) -> bytes:
-    """Return the content of a unit's file of sketches, each part (n,) DESCRIBED."""
-    return b"".join(part.tobytes() for part in parts)
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:

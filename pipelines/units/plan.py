@@ -26,7 +26,7 @@ from clearspan.pipelines.units.plan_media import unit_bytes as small_units
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 9
+FORMAT = 10
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
@@ -106,14 +106,12 @@ def describe(
     files: Mapping[str, int],
     reading: Reading,
     named: Collection[str] = (),
-    modified: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Input]:
     """Yield a description of each file, with its format by content.
 
     Args:
         files: sizes by name under `root`.
         named: paths that the user names directly; they must be of a known type.
-        modified: times of the last modification by name.
 
     Raises:
         PipelineError: a file is of unknown type, or cannot be read as its type.
@@ -139,7 +137,7 @@ def describe(
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
         form = rows_format(file_format, reading)
-        return Input(name, files[name], form, compression, content_hash, modified=modified.get(name, 0))
+        return Input(name, files[name], form, compression, content_hash)
 
     unknown = list[str]()
     for entry in filter(None, storage.each(root, described, files)):
@@ -232,9 +230,9 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
-    root, files, modified = find(patterns)
+    root, files = find(patterns)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
-    described = list(describe(root, files, reading, named, modified))
+    described = list(describe(root, files, reading, named))
     known = tuple(entry for entry in described if entry.format != UNKNOWN)
     return Inputs(root, known, skipped=len(described) - len(known))
 
@@ -282,46 +280,8 @@ def make_plan(
 
 def began(folder: str) -> dict[str, Any]:
     """Return the options of the plan in an output folder; none if there is no plan, or it is not readable."""
-    if NAME not in storage.list_files(folder):
-        return {}
     try:
         options = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]["options"]
-    except (ValueError, LookupError, TypeError, RecursionError):  # `compare` says what is wrong with it
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):  # `claim` says what is wrong
         return {}
     return options if isinstance(options, dict) else {}
-
-
-def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Return the differences of two nested records, each as "field: old there, new now"."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = [*old, *(key for key in new if key not in old)]
-        nested = (differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key) for key in keys)
-        return [line for lines in nested for line in lines]
-    return [] if old == new else [f"{prefix}: {_short(old)} there, {_short(new)} now"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 24 else f"{text[:16]}..."
-
-
-def _identity(entry: Mapping[str, Any]) -> tuple[str, int, str, str]:
-    return entry["name"], entry.get("bytes", 0), entry.get("sample", ""), entry.get("label", "")
-
-
-def compare(folder: str, old: bytes, plan: Plan) -> None:
-    """Raise PipelineError that names the differences, unless `old`, the content of a plan.json, is this plan."""
-    new = plan.to_json()
-    if old == new:
-        return
-    remedy = f"choose another --output, or delete {folder}"
-    try:
-        record, current = json.loads(old), json.loads(new)
-        lines = differences(record["fingerprint"], current["fingerprint"])
-        theirs, ours = (set(map(_identity, side["inputs"])) for side in (record, current))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise PipelineError(f"{folder}: its {NAME} is not readable: {remedy}") from None
-    changed = sorted(theirs ^ ours)
-    if changed:
-        lines.append(f"first input that differs: {changed[0][0]}")
-    raise PipelineError(f"{folder} was begun with other inputs or options ({'; '.join(lines)}): {remedy}")

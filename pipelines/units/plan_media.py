@@ -48,7 +48,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     others: dict[str, str] = {}
-    root, files, modified = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in), others)
+    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in), others)
     labels = {_below(root, path): label for path, label in listed_in.items()}
     _check_listed(root, labels, files)
     if not reading.skip_unknown:
@@ -59,13 +59,13 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         if name.lower().endswith(TAR_NAMES):
-            entries.append(_tar(root, name, size, modified[name], reading))
+            entries.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
             if not entries[-1][1] and not reading.skip_unknown:
                 raise PipelineError(f"{storage.join(root, name)}: {EMPTY}")
         elif samples.is_wanted(name, reading.extensions):
             label = _given(root, name, labels, reading)
-            entries.append((Input(name, size, "file", None, "", label, modified[name]), ()))
+            entries.append((Input(name, size, "file", None, "", label), ()))
         else:
             unknown.append(name)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
@@ -197,7 +197,7 @@ def _check_empty(patterns: Iterable[str]) -> None:
             raise PipelineError(f"{empty}: {EMPTY}")
 
 
-def _tar(root: str, name: str, size: int, modified: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
+def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
     """Return the description of a tar, and its samples."""
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
@@ -208,7 +208,7 @@ def _tar(root: str, name: str, size: int, modified: int, reading: Reading) -> tu
         with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
     _check_all_labelled(groups)
-    return Input(name, size, "tar", compression, content_hash, modified=modified), groups
+    return Input(name, size, "tar", compression, content_hash), groups
 
 
 def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:

@@ -1,41 +1,37 @@
 """The rounds of a staged run, between its first stage and the commit: decisions that need all documents, then the rest.
 
-    all units staged -> duplicates -> near-duplicates -> limit -> held-out groups -> finish, by unit -> commit
+    all units staged -> duplicates -> near-duplicates -> held-out texts -> verdicts, by unit -> limit -> finish, by unit
+                     -> commit
 
 Each round deals out its elements, numbers of slices or of units, and begins when the one before has ended.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from functools import partial
 
-from clearspan.pipelines.units import decisions, linking
+import numpy as np
+
+from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import (
+    BANDS,
     CANDIDATES,
     CODES,
     DUPLICATES,
-    ELIGIBLE,
-    HELD,
+    KEYS,
     LIMIT,
-    NEAR,
-    REPLIES,
-    SENT,
+    SHARED,
     SIMILAR,
-    SIZES,
+    TEXTS,
     Job,
-    UnitResult,
-    done_units,
 )
+from clearspan.pipelines.units.keys import KEY, TEXT
 from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
 Element = tuple[int, int]
 """A slice or a unit, and the number of slices."""
-
-
-_BY_SLICE, _BY_UNIT, _ONCE = "slice", "unit", "once"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,63 +40,61 @@ class Round:
 
     Attributes:
         name: label of its step in Beam.
-        elements: returns what remains to be done.
+        numbers: returns the numbers of its elements, from the job and the number of slices.
+        output: returns the path of the file that an element writes last.
         work: does an element; a repetition writes the same files.
+        decides: it is only needed until all units have their verdicts.
     """
 
     name: str
-    elements: Callable[[Job], list[Element]]
-    work: Callable[[Job, int, int], UnitResult | None]
+    numbers: Callable[[Job, int], range]
+    output: Callable[[Job, int], str]
+    work: Callable[[Job, int, int], None]
+    decides: bool = False
+
+    def elements(self, job: Job) -> list[Element]:
+        """Return the elements that remain to be done."""
+        if self.decides and decisions.have_verdicts(job):
+            return []
+        slices = decisions.num_slices(job)
+        folder, _, _ = self.output(job, 0).rpartition("/")
+        done = {f"{folder}/{name}" for name in storage.list_files(folder)}
+        return [(number, slices) for number in self.numbers(job, slices) if self.output(job, number) not in done]
 
 
 def rounds(curation: Curation) -> list[Round]:
     """Return the rounds that a curation needs, in order."""
-    near = curation.near_dedup is not None
+    is_near = curation.near_dedup is not None
     made = [
-        (curation.dedup, "Find duplicates", DUPLICATES, _BY_SLICE, decisions.find_duplicates),
-        (near, "Find candidates", CANDIDATES, _BY_SLICE, decisions.find_candidates),
-        (near, "Look up codes", CODES, _BY_UNIT, decisions.find_codes),
-        (near, "Compare", SIMILAR, _BY_SLICE, decisions.find_similar),
-        (near, "Put together", NEAR, _BY_UNIT, decisions.find_near),
-        (curation.limit is not None, "Limit", LIMIT, _ONCE, decisions.find_limits),
+        (curation.dedup, _by_key("Find duplicates", KEYS, KEY, decisions.duplicates, DUPLICATES)),
+        (is_near, _by_key("Find candidates", BANDS, near.BAND, decisions.candidates, CANDIDATES)),
+        (is_near, Round("Look up codes", _units, _path(CODES), decisions.find_codes, decides=True)),
+        (is_near, _by_key("Compare", CODES, near.CANDIDATE, decisions.similar, SIMILAR)),
+        (curation.separates_texts, _by_key("Find held-out texts", TEXTS, TEXT, decisions.held_out_texts, SHARED)),
+        (True, Round("Put together", _units, Job.verdicts_path, decisions.put_together, decides=True)),
+        (curation.limit is not None, Round("Limit", _once, _path(LIMIT), decisions.find_limits)),
+        (True, Round("Finish", _units, Job.done_path, finish_unit)),
     ]
-    deciding = [Round(name, partial(_undecided, of, by), work) for needed, name, of, by, work in made if needed]
-    if curation.is_linked:
-        iterations = itertools.chain.from_iterable(map(_iteration, range(linking.ITERATIONS)))
-        chosen = [
-            ("Count groups", SIZES, _BY_UNIT, decisions.count_groups),
-            ("Weigh groups", ELIGIBLE, _BY_SLICE, decisions.weigh_groups),
-            ("Hold out", HELD, _BY_SLICE, decisions.find_held_out),
-        ]
-        deciding += [*iterations, *(Round(name, partial(_undecided, of, by), work) for name, of, by, work in chosen)]
-    return [*deciding, Round("Finish", _unfinished, finish_unit)]
+    return [each for is_needed, each in made if is_needed]
 
 
-def _iteration(number: int) -> list[Round]:
-    """Return the rounds in which units and slices exchange names of groups of rows that share texts."""
-    made = [("Send names", SENT, _BY_UNIT, decisions.send_names), ("Reply", REPLIES, _BY_SLICE, decisions.reply)]
-    return [
-        Round(f"{name} {number}", partial(_unnamed, number, f"{of}{number}", by), partial(work, iteration=number))
-        for name, of, by, work in made
-    ]
+def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:
+    """Return a round of slices, which decide on the entries `source` of all units."""
+    work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)
+    return Round(name, _slices, _path(decision), work, decides=True)
 
 
-def _undecided(decision: str, by: str, job: Job) -> list[Element]:
-    """Return the slices or units that have not decided yet; none if all units have their verdicts."""
-    if len(decisions.units_with_verdicts(job)) == job.num_units:
-        return []
-    slices = decisions.num_slices(job)
-    folder, _, _ = job.decision_name(decision, 0).rpartition("/")
-    decided = {f"{folder}/{name}" for name in storage.list_files(job.path(folder))}
-    numbers = range({_BY_SLICE: slices, _BY_UNIT: job.num_units, _ONCE: 1}[by])
-    return [(number, slices) for number in numbers if job.decision_name(decision, number) not in decided]
+def _path(decision: str) -> Callable[[Job, int], str]:
+    return lambda job, number: job.entries_path(decision, number)
 
 
-def _unnamed(iteration: int, decision: str, by: str, job: Job) -> list[Element]:
-    """Return what is undecided in an iteration; none if the one before had no replies."""
-    return [] if decisions.has_converged(job, iteration) else _undecided(decision, by, job)
+def _slices(_: Job, slices: int) -> range:
+    return range(slices)
 
 
-def _unfinished(job: Job) -> list[Element]:
-    slices = decisions.num_slices(job)
-    return [(unit, slices) for unit in sorted(set(range(job.num_units)) - done_units(job.folder))]
+def _units(job: Job, _: int) -> range:
+    return range(job.num_units)
+
+
+def _once(_: Job, __: int) -> range:
+    return range(1)

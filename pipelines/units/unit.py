@@ -9,7 +9,6 @@ name that a later run removes: a shard on the same disk is published by renaming
 """
 
 import contextlib
-import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,32 +20,13 @@ from clearspan.common.files import temporary_folder
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Lines, Tally
 from clearspan.pipelines.text.minhash import detach
 from clearspan.pipelines.units import decisions, near
-from clearspan.pipelines.units.curation import (
-    HELD_OUT,
-    KEEP,
-    NEAR_DUPLICATE,
-    REASONS,
-    Rebatcher,
-    pack_verdicts,
-    unpack_verdicts,
-)
-from clearspan.pipelines.units.job import (
-    BANDS,
-    ENTRIES,
-    KEYS,
-    LINKS,
-    SKETCHES,
-    STAGED,
-    VALIDATION,
-    Job,
-    UnitResult,
-)
-from clearspan.pipelines.units.keys import keys, pack_keys
-from clearspan.pipelines.units.linking import links
+from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
+from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
+from clearspan.pipelines.units.job import BANDS, CURATED, KEYS, SKETCHES, STAGED, TEXTS, VALIDATION, Job, UnitResult
+from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys, texts
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import ShardInfo, ShardWriter, storage
 from clearspan.shards.reader import ShardError, check_bytes, read_back, read_batches
@@ -64,23 +44,21 @@ def _spool(folder: str) -> Iterator[Path]:
 class _Shards:
     """Writer of a unit's shards that publishes each one as soon as it is finished and read back."""
 
-    def __init__(self, spool: Path, folder: str, job: Job, unit: int, watch: Stopwatch) -> None:
+    def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
-        self.spool, self.folder, self.watch = spool, folder, watch
+        self.spool, self.folder = spool, folder
         self.writer = ShardWriter(spool, job.kind.name, unit)
         self.published = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch."""
-        with self.watch.timing("write"):
-            self.writer.write(batch)
-            self._publish()
+        self.writer.write(batch)
+        self._publish()
 
     def close(self) -> list[ShardInfo]:
         """Publish the last shard; return the entries of all."""
-        with self.watch.timing("write"):
-            self.writer.close()
-            self._publish()
+        self.writer.close()
+        self._publish()
         return self.writer.finished
 
     def _publish(self) -> None:
@@ -95,10 +73,17 @@ class _Shards:
 class _Collected:
     """The data of a unit's examples that decisions need, as far as its curation uses it."""
 
-    def __init__(self, job: Job, unit: int) -> None:
-        self.job, self.curation, self.unit, self.rows = job, job.curation, unit, 0
+    def __init__(self, job: Job) -> None:
+        curation = job.curation
+        self.curation, self.rows = curation, 0
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-        self.parts: dict[str, list[np.ndarray]] = {entries: [] for entries in ENTRIES}
+        self.parts: dict[str, list[np.ndarray]] = {}
+        if curation.near_dedup is not None:
+            self.parts |= {BANDS: [np.empty(0, near.BAND)], SKETCHES: [np.empty(0, near.DESCRIBED)]}
+        if curation.dedup:
+            self.parts[KEYS] = [np.empty(0, KEY)]
+        if curation.separates_texts:
+            self.parts[TEXTS] = [np.empty(0, TEXT)]
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
@@ -106,23 +91,50 @@ class _Collected:
             batch, sketches = detach(batch)
             self.parts[BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
             self.parts[SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
-        if self.curation.dedup:
+        if KEYS in self.parts:
             self.parts[KEYS].append(keys(batch, self.rows, self.columns))
-        if self.curation.is_linked:
-            self.parts[LINKS].append(links(batch, self.rows))
+        if TEXTS in self.parts:
+            self.parts[TEXTS].append(texts(batch, self.rows, self.curation.held_out(batch)))
         self.rows += batch.num_rows
         return batch
 
-    def files(self) -> dict[str, bytes]:
-        """Return the contents of the files by name."""
-        is_near = self.curation.near_dedup is not None
-        used = {KEYS: self.curation.dedup, LINKS: self.curation.is_linked, BANDS: is_near, SKETCHES: is_near}
-        packed = {KEYS: pack_keys, LINKS: pack_keys, BANDS: near.pack_bands, SKETCHES: near.pack_described}
-        return {
-            self.job.entries_name(entries, self.unit): packed[entries](parts)
-            for entries, parts in self.parts.items()
-            if used[entries]
-        }
+    def files(self, unit: int) -> dict[str, bytes]:
+        """Return the contents of the files by name: entries by bucket of their key, sketches by row."""
+        by = {KEYS: ("id", ID_BITS), TEXTS: ("text", 64), BANDS: ("band", 64)}
+        contents = {}
+        for name, parts in self.parts.items():
+            entries = np.concatenate(parts)
+            if name == KEYS:
+                entries = entries[np.argsort(entries["id"], kind="stable")]  # slices then merge sorted sequences
+            if name in by:
+                field, bits = by[name]
+                contents[Job.entries_name(name, unit)] = pack(entries, bucket(entries[field], bits), BUCKETS)
+            else:
+                contents[Job.entries_name(name, unit)] = entries.tobytes()
+        return contents
+
+
+class _Rebatcher:
+    """Combiner of filtered batches into batches of about `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._parts: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Add a batch; yield a combined one if there is enough for it."""
+        if batch.num_rows:
+            self._parts.append(batch)
+            self._bytes += batch.nbytes
+        if self._bytes >= self.size:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yield the remaining rows."""
+        if self._parts:
+            yield pa.concat_batches(self._parts)
+            self._parts, self._bytes = [], 0
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
@@ -132,72 +144,49 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
         PipelineError: an input is damaged or mostly bad, or its token ids could not be verified.
         OSError: a disk or an object store failed.
     """
-    watch = Stopwatch()
     tally = Tally(job.reasons, job.max_bad_fraction)
-    hashes: list[str] = []
-    records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
-    batches = worker.examples(tally.readable(records), tally, watch)
-    collected = _Collected(job, unit.number)
+    records = read_pieces(job.root, unit.pieces, job.reading)
+    batches = worker.examples(tally.readable(records), tally)
+    collected = _Collected(job)
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
-            staged = _Shards(spool, job.staged_folder, job, unit.number, watch)
+            staged = _Shards(spool, job.staged_folder, job, unit.number)
             for batch in batches:
                 staged.write(collected.add(batch))
             shards, held = staged.close(), list[ShardInfo]()
         else:
-            shards, held = _finish(batches, job, unit.number, spool, watch)
+            shards, held = _finish(batches, job, unit.number, spool)
     written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
     files = {name: data for name, data in written.items() if data}
-    files |= collected.files()
+    files |= collected.files(unit.number)
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    done = UnitResult(shards, tally.counts, held, sums, hashes)
+    done = UnitResult(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
-    return dataclasses.replace(done, seconds=watch.stop())
+    return done
 
 
-def finish_unit(job: Job, unit: int, slices: int) -> UnitResult:
+def finish_unit(job: Job, unit: int, _: int) -> None:
     """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
-    watch = Stopwatch()
-    staged = decisions.staged(job, unit)
-    verdicts = _verdicts(job, unit, staged.counts.kept, slices)
-    with _spool(job.folder) as spool:
-        remaining = watch.each("read", _remaining(job, unit, staged, verdicts == KEEP, spool))
-        if job.curation.is_linked:
-            shards = _write(remaining, _Shards(spool, job.folder, job, unit, watch))
-            remaining = watch.each("read", _remaining(job, unit, staged, verdicts == HELD_OUT, spool))
-            held = _write(remaining, _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch))
-        else:
-            shards, held = _finish(remaining, job, unit, spool, watch)
+    staged, verdicts = decisions.staged(job, unit), decisions.verdicts_on(job, unit)
     counts, lasting = staged.counts, job.lasting_names(unit)
+    if len(verdicts) != counts.kept:
+        raise PipelineError(f"{job.verdicts_path(unit)}: damaged: delete {job.path(CURATED)} and run again")
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
-    if (verdicts == NEAR_DUPLICATE).any():
-        with _spool(job.folder) as spool:
+    with _spool(job.folder) as spool:
+        remaining = _remaining(job, unit, staged, verdicts == KEEP, spool)
+        shards, held = _finish(remaining, job, unit, spool)
+        if (verdicts == NEAR_DUPLICATE).any():
             listed = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
-        storage.publish_bytes(listed, job.path(job.near_name(unit)))
-        files[job.near_name(unit)] = hashlib.sha256(listed).hexdigest()
-    counts.kept = int(np.isin(verdicts, (KEEP, HELD_OUT)).sum())
-    for verdict, reason in REASONS.items():
-        if reason in counts.filtered:
-            counts.filtered[reason] = int((verdicts == verdict).sum())
-    done = UnitResult(shards, counts, held, files, staged.inputs)
+            storage.publish_bytes(listed, job.path(job.near_name(unit)))
+            files[job.near_name(unit)] = hashlib.sha256(listed).hexdigest()
+    counts.kept = int((verdicts == KEEP).sum())
+    for verdict, reason in job.curation.reasons.items():
+        counts.filtered[reason] = int((verdicts == verdict).sum())
+    done = UnitResult(shards, counts, held, files)
     storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
-    return dataclasses.replace(done, seconds=watch.stop())
-
-
-def _verdicts(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
-    """Return the verdicts on a unit's documents, (kept,) uint8, and write them unless an earlier run did."""
-    path = job.verdicts_path(unit)
-    if not storage.exists(path):
-        verdicts = decisions.decide(job, unit, kept, slices)
-        storage.publish_bytes(pack_verdicts(verdicts), path)
-        return verdicts
-    try:
-        return unpack_verdicts(storage.read_bytes(path), kept)
-    except ValueError as error:
-        raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
 
 
 def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
@@ -206,7 +195,7 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
     Raises:
         ShardError: a staged shard is missing or damaged; the next run makes it again.
     """
-    joined = Rebatcher(BATCH_BYTES)
+    joined = _Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:
         path = storage.join(job.staged_folder, shard.name)
@@ -234,22 +223,17 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
     return lines.close()
 
 
-def _write(batches: Iterable[pa.RecordBatch], shards: _Shards) -> list[ShardInfo]:
-    """Write all batches; return the entries of the shards."""
-    for batch in batches:
-        shards.write(batch)
-    return shards.close()
-
-
 def _finish(
-    batches: Iterable[pa.RecordBatch], job: Job, unit: int, spool: Path, watch: Stopwatch
+    batches: Iterable[pa.RecordBatch], job: Job, unit: int, spool: Path
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
     """Write a unit's final shards; return the entries of those to train on and of those held out."""
-    train = _Shards(spool, job.folder, job, unit, watch)
+    train = _Shards(spool, job.folder, job, unit)
     if not job.curation.holdout_fraction:
-        return _write(batches, train), []
-    held = _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch)
-    sides = [(train, Rebatcher(BATCH_BYTES)), (held, Rebatcher(BATCH_BYTES))]
+        for batch in batches:
+            train.write(batch)
+        return train.close(), []
+    held = _Shards(spool / VALIDATION, job.validation_folder, job, unit)
+    sides = [(train, _Rebatcher(BATCH_BYTES)), (held, _Rebatcher(BATCH_BYTES))]
     for batch in batches:
         out = job.curation.held_out(batch)
         for (shards, joined), mask in zip(sides, (~out, out), strict=True):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.__main__ import main as pipelines_main
-from clearspan.pipelines.units.changes import MODIFIED
 from clearspan.shards import Dataset, ShardError, storage
 from clearspan.shards.__main__ import main as shards_main
 from clearspan.train.data.stream import ExampleStream, StreamState
@@ -24,7 +23,7 @@ def words(source: str | Path, target: str | Path, tokenizer: str | Path, *more: 
 def tree(folder: str | Path) -> dict[str, bytes]:
     """Every file of a dataset, by its name under the folder, except for the times of the inputs."""
     start = len(str(folder)) + 1
-    paths = [path for path in storage.find(f"{folder}/**") if not path.endswith(MODIFIED)]
+    paths = list(storage.find(f"{folder}/**"))
     return {path[start:]: storage.read_bytes(path) for path in paths}
 
 
@@ -366,25 +365,3 @@ def test_a_dataset_is_made_and_read_in_a_folder_with_brackets(
     assert pipelines_main(command) == 0
     assert tree(f"{bucket}/data[1]") == tree(finished)
     assert shards_main(["verify", f"{bucket}/data[1]"]) == 0
-
-
-@pytest.mark.exhaustive
-def test_an_object_that_was_replaced_where_no_sample_is_is_refused_by_name(
-    bucket: str, corpus: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = f"{bucket}/corpus/a.jsonl"
-    data = bytearray((corpus / "a.jsonl").read_bytes())
-    storage.publish_bytes(data, path)
-    command = words(f"{bucket}/corpus", f"{bucket}/data", roberta_tokenizer, *OPTIONS)
-    assert pipelines_main(command) == 0
-    modified = storage.status(path)[1]
-    while storage.status(path)[1] == modified:  # a copy of the same content, in the next second
-        storage.publish_bytes(data, path)
-    assert pipelines_main(command) == 0
-    place, modified = data.index(b" the ", 10_000), storage.status(path)[1]
-    data[place : place + 5] = b" owl "
-    while storage.status(path)[1] == modified:
-        storage.publish_bytes(data, path)
-    capsys.readouterr()
-    assert pipelines_main(command) == 1
-    assert capsys.readouterr().err.startswith(f"pipelines: {path}: has changed since the run was planned")

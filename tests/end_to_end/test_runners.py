@@ -21,7 +21,6 @@ from apache_beam.transforms.environments import ExternalEnvironment
 
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.execution import runners
-from clearspan.pipelines.units.changes import MODIFIED
 from clearspan.shards import Manifest, storage
 from tests.conftest import ROOT
 from tests.listening import listening
@@ -238,7 +237,7 @@ def test_dataflows_dry_run_describes_the_job_and_runs_nothing(
 ) -> None:
     assert main([*dataflow, "--dry_run=True", "--sdk_container_image=example.test/clearspan:1"]) == 0
     assert capsys.readouterr().out == "gs://clearspan-test/out: planned; the job was only described, not run\n"
-    assert storage.list_files("gs://clearspan-test/out") == [MODIFIED, "plan.json"]
+    assert storage.list_files("gs://clearspan-test/out") == ["plan.json"]
 
 
 def test_dataflow_with_this_machines_files_is_refused(

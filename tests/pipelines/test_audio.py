@@ -25,7 +25,6 @@ from clearspan.pipelines.kinds.labeled import LabeledWorker, file_ids
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
 from clearspan.shards import Dataset, Manifest, verify
 from clearspan.shards.layouts import array_of
@@ -346,7 +345,7 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     tally = Tally((), 0.0)
     data = file.getvalue()
     tracemalloc.start()
-    batches = worker.examples([Record("a.flac", 0, data, data, label="a")], tally, Stopwatch())
+    batches = worker.examples([Record("a.flac", 0, data, data, label="a")], tally)
     num_frames = sum(len(batch["frames"].flatten()) for batch in batches)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

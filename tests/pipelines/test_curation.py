@@ -14,10 +14,9 @@ from clearspan.common import files
 from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import decisions, exchange
-from clearspan.pipelines.units.curation import Curation, Rebatcher
-from clearspan.pipelines.units.decisions import decide, staged
-from clearspan.pipelines.units.job import KEYS, Job, UnitResult
-from clearspan.pipelines.units.keys import KEY, keys, pack_keys
+from clearspan.pipelines.units.curation import HELD_OUT_TEXT, Curation
+from clearspan.pipelines.units.job import KEYS, TEXTS, Job, UnitResult
+from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
 from clearspan.shards.schema import schema
@@ -117,9 +116,7 @@ ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, tree, request, workers: str) -> None:
-    outcome = pipeline("--input", corpus, *UNIT, *ALL, "--workers", workers, "--json")
-    assert outcome.code == 0
-    assert json.loads(outcome.out)["run"]["worker_seconds"]["tokenize"] > 0
+    assert pipeline("--input", corpus, *UNIT, *ALL, "--workers", workers).code == 0
     direct = request.getfixturevalue("direct")
     assert direct("--input", corpus, *UNIT, *ALL, "--output", tmp_path / "direct").code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "direct")
@@ -134,7 +131,7 @@ def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, 
     [
         ("before", "_staged/00001.json"),
         ("before", "_staged/duplicates-00000.rows"),
-        ("after", "_staged/limit-00000.rows"),
+        ("after", "_curated/limit-00000.rows"),
         ("after", "_curated/00001.zst"),
         ("after", "_done/00001.json"),
         ("before", "out/manifest.json"),
@@ -181,23 +178,25 @@ def test_every_switch_is_in_the_fingerprint(direct, corpus: Path, arguments: tup
 key_lists = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=12), min_size=1, max_size=6)
 
 
-def staged_job(folder: Path, units: list[np.ndarray], limit: int | None = None) -> Job:
-    """Return a job whose units have been staged, with these keys."""
-    job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=Curation(dedup=True, limit=limit))
+def staged_job(folder: Path, units: list[np.ndarray], curation: Curation) -> Job:
+    """Return a job whose units have been staged, with these keys of examples or of texts."""
+    job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=curation)
     for unit, found in enumerate(units):
-        storage.publish_bytes(pack_keys([found]), job.path(job.entries_name(KEYS, unit)))
-        storage.publish_bytes(UnitResult([], Counts(kept=len(found))).to_json("", unit), job.staged_path(unit))
+        name, field, bits = (KEYS, "id", ID_BITS) if found.dtype == KEY else (TEXTS, "text", 64)
+        found = np.sort(found, order=field, kind="stable")
+        content = exchange.pack(found, exchange.bucket(found[field], bits), exchange.BUCKETS)
+        storage.publish_bytes(content, job.entries_path(name, unit))
+        kept = len(set(found["row"].tolist()))
+        storage.publish_bytes(UnitResult([], Counts(kept=kept)).to_json("", unit), job.staged_path(unit))
     return job
 
 
 def verdicts_of(job: Job) -> list[list[int]]:
     """Run all rounds but the last; return the verdicts on each unit's documents."""
-    *deciding, finish = rounds(job.curation)
-    for each in deciding:
+    for each in rounds(job.curation)[:-1]:
         for element in reversed(each.elements(job)):
             each.work(job, *element)
-    kept = [staged(job, unit).counts.kept for unit in range(job.num_units)]
-    return [decide(job, unit, kept[unit], slices).tolist() for unit, slices in finish.elements(job)]
+    return [decisions.verdicts_on(job, unit).tolist() for unit in range(job.num_units)]
 
 
 @pytest.mark.exhaustive
@@ -220,7 +219,10 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: 
         expected.append(verdicts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions, "SLICE_BYTES", exchange.BUCKETS * 8 * len(units) // 2 + size)
-        assert verdicts_of(staged_job(tmp_path_factory.mktemp("keys"), packed, limit)) == expected
+        assert (
+            verdicts_of(staged_job(tmp_path_factory.mktemp("keys"), packed, Curation(dedup=True, limit=limit)))
+            == expected
+        )
 
 
 @pytest.fixture
@@ -240,12 +242,31 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
     four_units: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes, argsort = [], np.argsort
-    job = staged_job(tmp_path, four_units)
+    job = staged_job(tmp_path, four_units, Curation(dedup=True))
     monkeypatch.setattr(np, "argsort", lambda keys, kind: (sizes.append(len(keys)), argsort(keys, kind=kind))[1])
     monkeypatch.setattr(decisions, "SLICE_BYTES", 20_000)
     verdicts = verdicts_of(job)
     assert max(sizes) <= 1000 and len(list(tmp_path.glob("_staged/duplicates-*"))) > 20
     assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
+
+
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, 20)] * 2, st.booleans()), max_size=12), min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_rows_to_train_on_have_no_text_of_held_out_rows(tmp_path_factory, units: list) -> None:
+    """Rows are pairs of texts, and whether they are held out."""
+    packed = []
+    for unit in units:
+        found = np.zeros(2 * len(unit), TEXT)
+        found["row"] = np.repeat(np.arange(len(unit)), 2)
+        found["text"] = np.array([text << 59 for first, second, _ in unit for text in (first, second)], np.uint64)
+        found["held_out"] = np.repeat(np.array([is_held for *_, is_held in unit], bool), 2)
+        packed.append(found)
+    held = {text for unit in units for *texts, is_held in unit if is_held for text in texts}
+    expected = [[HELD_OUT_TEXT if not is_held and held & {*texts} else 0 for *texts, is_held in unit] for unit in units]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions, "num_slices", lambda job: 3)
+        curation = Curation(holdout_fraction=0.2, shared_texts=True)
+        assert verdicts_of(staged_job(tmp_path_factory.mktemp("texts"), packed, curation)) == expected
 
 
 @pytest.mark.slow
@@ -260,25 +281,14 @@ def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None
         assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
 
 
-@pytest.mark.slow
-def test_what_is_left_of_batches_is_joined_again(direct, corpus: Path, tmp_path: Path) -> None:
-    assert direct("--input", corpus, *UNIT).code == 0
-    batches = list(Dataset(tmp_path / "out"))
-    joined = Rebatcher(40_000)
-    found = [part for batch in batches for row in range(batch.num_rows) for part in joined.add(batch.slice(row, 1))]
-    found += joined.rest()
-    assert 1 < len(found) < len(batches)
-    assert [row for batch in found for row in batch.to_pylist()] == rows(tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--limit", "0"), "--limit must be at least 1"),
-        (("--holdout-fraction", "1"), "--holdout-fraction must be at least 0 and below 1"),
-        (("--max-tokens", "5"), "--max-tokens must be at least --min-tokens"),
-    ],
-)
-def test_switches_that_make_no_sense_are_bad_usage(direct, corpus: Path, arguments: tuple, complaint: str) -> None:
-    outcome = direct("--input", corpus, *arguments)
-    assert outcome.code == 2 and complaint in outcome.err
+@pytest.mark.parametrize("switches", [(), ("--dedup", "--limit", "3", "--holdout-fraction", "0.5")])
+def test_what_a_run_without_shards_left_makes_way_but_not_beside_other_files(
+    direct, head: Path, tmp_path: Path, switches: tuple
+) -> None:
+    assert direct("--input", head, *switches, "--min-tokens", "1000000").code == 1
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert "was begun with other inputs or options" in direct("--input", head).err
+    (tmp_path / "out" / "notes.txt").unlink()
+    assert direct("--input", head).code == 0
+    assert verify(tmp_path / "out") == [] and not list((tmp_path / "out").rglob("_curated/*"))
+    assert "was begun with other inputs or options" in direct("--input", head, "--dedup").err

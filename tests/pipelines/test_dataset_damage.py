@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.units.changes import MODIFIED
 from clearspan.shards import Dataset, ShardError, verify
 from clearspan.shards.manifest import ManifestError
 from tests.pipelines.conftest import Command
@@ -72,7 +71,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) ->
             except (ManifestError, ShardError):
                 pass
         path.write_bytes(data)
-    assert unnoticed == {"_curated", "_done", "_excluded", "_rejected", "plan.json", MODIFIED}
+    assert unnoticed == {"_curated", "_done", "_excluded", "_rejected", "plan.json"}
 
 
 @pytest.mark.exhaustive
@@ -83,7 +82,7 @@ def test_run_again_after_damage_to_its_own_records_it_ends_the_same_or_says_why(
     finished = tree(folder)
     places = ("_done", "_curated", "tokenizer", "_files", "validation/tokenizer")
     files = [path for place in places for path in sorted((folder / place).iterdir())]
-    for path in [*files, folder / MODIFIED, folder / "plan.json", folder / "manifest.json"]:
+    for path in [*files, folder / "plan.json", folder / "manifest.json"]:
         data = path.read_bytes()
         for damaged in list(damages(data, path.name))[FLIPS - 1 : FLIPS + 1]:  # a flip and a cut
             path.write_bytes(damaged)

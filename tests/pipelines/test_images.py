@@ -15,8 +15,8 @@ from PIL import Image
 
 from clearspan.pipelines.__main__ import main
 from clearspan.shards import Dataset, verify
-from tests.pipelines.conftest import KILLING, Command, killed
-from tests.processes import environment, run_commands, run_module
+from tests.pipelines.conftest import KILLING, Command
+from tests.processes import environment, run_commands
 
 Example = tuple[str, bytes]
 
@@ -255,26 +255,6 @@ def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zo
     assert "read 17 = kept 12, 5 duplicate, bad 0" in done.out
     assert direct("images", "--input", zoo, "--limit", "5", "--output", tmp_path / "five").code == 0
     assert len(examples(tmp_path / "five")) == 5
-
-
-@pytest.mark.slow
-def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_path: Path) -> None:
-    command = ["images", "--input", str(zoo), "--output", str(tmp_path / "out"), "--unit-bytes", "30000"]
-    assert killed("before", "00002.json", *command) == -signal.SIGKILL
-    done = json.loads((tmp_path / "out" / "_done" / "00000.json").read_text())
-    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
-    (number, *_), *_ = plan["units"][0]
-    path = zoo / plan["inputs"][number]["name"]
-    assert len(done["inputs"]) == len(plan["units"][0])
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    ended = run_module("pipelines", *command)
-    assert (ended.returncode, ended.stderr) == (
-        1,
-        f"pipelines: {path}: has changed since the run was planned: put back the file it was, or begin again with "
-        "another --output\n",
-    )
 
 
 def test_a_tar_of_a_class_a_webdataset_and_folders_are_mixed_in_one_run(

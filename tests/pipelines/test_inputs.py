@@ -38,31 +38,6 @@ from tests.pipelines.packings import (
 )
 
 
-@pytest.fixture(scope="module")
-def long_ids(texts: list[str], roberta_tokenizer: Path) -> list[int]:
-    """Ids of the first forty documents that have at least 800 tokens."""
-    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    encodings = reference.encode_batch(texts[:40], add_special_tokens=False)
-    return [text_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_folder_is_read_whole_however_it_is_packed(
-    direct, texts: list[str], long_ids: list[int], tmp_path: Path, packing: str
-) -> None:
-    write(tmp_path, PACKINGS[packing](texts[:40]))
-    (tmp_path / "corpus" / ".hidden").write_bytes(b"\0")
-    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "800", "--unit-bytes", "30000", "--json")
-    assert outcome.code == 0, outcome.err
-    summary = json.loads(outcome.out)
-    assert (summary["read"], summary["bad"]) == (40, 0)
-    assert summary["read"] == summary["kept"] + sum(summary["filtered"].values())
-    rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
-    assert sorted(row["id"] for row in rows) == sorted(long_ids)
-    assert len({row["source"] for row in rows}) == summary["kept"] == len(long_ids)
-
-
 @pytest.mark.parametrize("unit_bytes", [700, 10**9])
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_file_managers_leave_in_a_tar_is_no_document(
@@ -126,13 +101,6 @@ def test_a_text_may_be_a_document_a_line(texts: list[str], tmp_path: Path, unit_
     found = read_all({name: COMPRESS[pack](data) if pack else data}, tmp_path, unit_bytes, "line")
     assert [record.value for record in found] == lines
     assert [data[record.offset :].removeprefix(BOM)[:9] for record in found] == [line.encode()[:9] for line in lines]
-
-
-def test_text_per_line_is_a_switch(direct, texts: list[str], tmp_path: Path) -> None:
-    (tmp_path / "wiki.txt").write_text("\n".join(" ".join(text.split()) for text in texts[:20]))
-    outcome = direct("--input", tmp_path / "wiki.txt", "--text-per", "line", "--min-tokens", "800", "--json")
-    assert json.loads(outcome.out)["read"] == 20
-    assert 'text_per: "line" there, "file" now' in direct("--input", tmp_path / "wiki.txt").err
 
 
 CONTAINERS = {
@@ -399,9 +367,3 @@ def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone(direc
     assert [named(["Text", "n"], "text"), named(["Text", "TEXT"], "text"), named(["Text", "text"], "text")] == [
         *("Text", None, "text")
     ]
-
-
-def test_the_summary_says_that_no_column_is_left(direct, tmp_path: Path) -> None:
-    write(tmp_path / "corpus", {"a.txt": b"Call me Ishmael.", "b.csv": b"note\nCall me Ishmael.\n"})
-    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "2")
-    assert "read from b.csv: note; not read: none\n" in outcome.out

@@ -74,20 +74,6 @@ def test_pieces_are_those_of_encoding_every_candidate(
     assert any("\0" in name for name, _, _ in found) is (limit < 510)
 
 
-@pytest.mark.slow
-def test_a_piece_holds_the_texts_own_characters(roberta_tokenization: Tokenization, texts: list[str]) -> None:
-    for text in texts[:100]:
-        found = joined([segment_spaced(text, "en")], 100, roberta_tokenization)
-        assert len(found) > len(text) / 1000
-        left = normalize(text)
-        for whole in wholes(found):
-            assert left.startswith(whole)
-            left = left.removeprefix(whole).lstrip()
-        assert left == ""
-        for name, lines, _ in found:
-            assert "".join(lines.split()) == "".join(name.partition("\0")[0].split())
-
-
 def test_no_space_is_put_where_the_text_has_none(shared_data: Path, roberta_tokenization: Tokenization) -> None:
     with (shared_data / "stsb_multi_mt" / "stsb-zh-train.csv").open(encoding="utf-8", newline="") as file:
         cells = [row[0] for row in itertools.islice(csv.reader(file), 2000) if row[0].endswith("。")]

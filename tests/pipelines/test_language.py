@@ -9,11 +9,12 @@ import pytest
 pytest.importorskip("py3langid", reason="extra `language`")
 
 from clearspan.pipelines import errors
-from clearspan.pipelines.text import language
 from clearspan.pipelines.text.segmentation import segment
+from clearspan.plugins import language
 from clearspan.shards import Dataset, Manifest
 
 EACH = 20
+likeliest = language.DETECTOR.likeliest
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,9 @@ def test_documents_of_the_named_languages_are_kept(direct, mixed: Path, tmp_path
 @pytest.mark.slow
 def test_the_threshold_is_the_least_probability(direct, mixed: Path, tmp_path: Path) -> None:
     texts = [json.loads(line)["text"] for line in mixed.read_text().splitlines()]
-    probabilities = [probability for _, probability in (language.likeliest(text, ["en", "de"]) for text in texts)]
+    probabilities = [
+        probability for _, probability in (language.DETECTOR.likeliest(text, ["en", "de"]) for text in texts)
+    ]
     middle = sorted(probability for probability in probabilities if probability > 0.5)[EACH]
     words = ["--input", mixed, "--min-tokens", "1", "--language", "en,de", "--language-threshold", f"{middle:.17g}"]
     found = summary(direct(*words, "--json"))
@@ -68,7 +71,7 @@ def test_wu_and_cantonese_count_as_chinese(shared_data: Path) -> None:
     with (shared_data / "stsb_multi_mt" / "stsb-zh-test.csv").open(encoding="utf-8", newline="") as lines:
         sentences = [row[0] for row in csv.reader(lines)][:200]
     alone = [dict(language.identifier().rank(sentence))["zh"] for sentence in sentences]
-    added = [language.likeliest(sentence, ["zh"])[1] for sentence in sentences]
+    added = [likeliest(sentence, ["zh"])[1] for sentence in sentences]
     assert min(added) > 0.5 > min(alone)
 
 
@@ -86,14 +89,6 @@ def test_one_language_of_sentences_is_no_filter_unless_a_threshold_is_set(direct
     assert "languages" not in Manifest.load(str(tmp_path / "out")).fingerprint["options"]
     found = summary(direct(*words, "--language-threshold", "0.5", "--output", tmp_path / "filtered"))
     assert found["filtered"]["language"] == 2 * EACH
-
-
-def test_rows_of_triplets_are_judged_by_all_their_texts(direct, mixed: Path, tmp_path: Path) -> None:
-    texts = [json.loads(line)["text"] for line in mixed.read_text().splitlines()]
-    rows = [{"sent0": text[:60], "sent1": text[60:120]} for text in texts]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = summary(direct("triplets", "--input", tmp_path / "a.jsonl", "--language", "zh", "--json"))
-    assert (found["kept"], found["filtered"]["language"]) == (EACH, 2 * EACH)
 
 
 @pytest.mark.parametrize(

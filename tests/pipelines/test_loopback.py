@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from clearspan.pipelines.execution import runners
-from clearspan.pipelines.execution.loopback import on_loopback
 from tests import listening
 
 
@@ -33,6 +32,6 @@ def test_a_pipeline_with_two_workers_listens_on_127_0_0_1_alone(tmp_path: Path) 
 
 def test_beams_servers_are_bound_elsewhere_only_while_a_pipeline_runs() -> None:
     make = grpc.server
-    with on_loopback():
+    with runners.on_loopback():
         assert grpc.server is not make
     assert grpc.server is make

@@ -33,7 +33,6 @@ import pyarrow as pa
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards.manifest import FILES_FOLDER
 from clearspan.shards import schema
@@ -72,7 +71,7 @@ class ToyWorker:
     min_bytes: int
     classes: list[str]
 
-    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         rows = []
         for record in records:
             tally.counts.read += 1

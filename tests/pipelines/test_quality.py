@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.text import quality
-from clearspan.pipelines.text.quality import Verdict, c4, gopher
+from clearspan.pipelines.text.filters import Verdict
+from clearspan.plugins import quality
+from clearspan.plugins.quality import c4, gopher
 from clearspan.shards import Manifest
 
 
@@ -173,12 +174,12 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
         expected[verdict.reason] += 1
         removed.update(verdict.removed)
     quality_reasons = {name: number for name, number in found["filtered"].items() if name.startswith(("gopher", "c4"))}
-    assert quality_reasons == {name: expected[name] for name in (*quality.REASONS["gopher"], *quality.REASONS["c4"])}
+    assert quality_reasons == {name: expected[name] for name in (*quality.GOPHER.reasons, *quality.C4.reasons)}
     assert found["sums"] == removed and removed["c4_no_end_mark"]
     if kind == "documents":
         assert found["kept"] == expected[""] and sum(expected.values()) == len(texts)
     options = Manifest.load(str(tmp_path / "out")).fingerprint["options"]
-    assert options["quality"] == {"filters": ["gopher", "c4"], "version": quality.VERSION}
+    assert options["quality"] == {"filters": ["gopher", "c4"], "version": 1}
 
 
 @pytest.mark.parametrize(

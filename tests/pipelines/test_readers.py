@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import jsonl, read_pieces, text
 from clearspan.pipelines.records import Input, Piece, Reading, Record
-from clearspan.pipelines.units.plan import cut, describe, find_inputs
+from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import storage
 from tests.pipelines.packings import format_of, tar_of_texts
 
@@ -310,14 +310,3 @@ def test_binary_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.doc").write_bytes(b"\xd0\xcf\x11\xe0\x00\x00\x00\x00")
     with pytest.raises(PipelineError, match=r"a\.doc: binary: expected JSON lines or an array, UTF-8 text, csv, tar"):
         format_of(tmp_path / "a.doc")
-
-
-def test_a_file_that_is_modified_while_a_run_reads_it_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"a line\n" * 100_000)
-    (entry,) = find_inputs([str(path)], Reading()).files
-    records = read_pieces(str(tmp_path), [Piece(entry, 0, None)], Reading(10**7))
-    next(records)
-    os.utime(path, ns=(0, entry.modified + 1))
-    with pytest.raises(PipelineError, match="has changed since the run was planned"):
-        list(records)

@@ -17,7 +17,6 @@ from clearspan.pipelines.kinds import sentences
 from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
@@ -316,7 +315,7 @@ def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
         monkeypatch.setattr(sentences, "TOKENIZE_CHARACTERS", characters)
         monkeypatch.setattr(sentences, "TOKENIZE_SENTENCES", number)
         tally = Tally(kind.reasons, 0.0)
-        batches = list(worker.examples(records(texts[:80]), tally, Stopwatch()))
+        batches = list(worker.examples(records(texts[:80]), tally))
         assert all(batch.num_rows <= 700 for batch in batches)
         assert tally.counts.kept == sum(batch.num_rows for batch in batches)
         found.append([row for batch in batches for row in batch.to_pylist()])
@@ -339,7 +338,7 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
     monkeypatch.setattr(sentencex, "segment", panics)
     tally = Tally(Sentences().reasons, 0.5)
     worker = SentenceWorker(Sentences(), roberta_tokenization)
-    assert list(worker.examples(records(texts[:2]), tally, Stopwatch()))
+    assert list(worker.examples(records(texts[:2]), tally))
     assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
 
 

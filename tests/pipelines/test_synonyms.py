@@ -17,12 +17,6 @@ def test_the_list_that_clear_used(counterfitted: dict[str, list[str]]) -> None:
     assert 20_000 < len(counterfitted) <= 25_591
 
 
-@pytest.mark.slow
-def test_a_list_derived_from_wordnet(shared_data: Path) -> None:
-    table = read_synonyms(shared_data / "synonyms" / "oewn_single_word_synonyms.json")
-    assert len(table) == 42_924 and table["aardvark"] == ["anteater"]
-
-
 def test_pairs_of_words_and_tabs(shared_data: Path, tmp_path: Path) -> None:
     pairs = read_synonyms(shared_data / "synonyms" / "counterfitting_ppdb_synonyms.txt")
     assert pairs["mediaeval"] == ["medieval"] and pairs["modelling"][0] == "modeling"

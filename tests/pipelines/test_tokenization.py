@@ -341,20 +341,6 @@ def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
 
 
 @pytest.mark.exhaustive
-def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, TokenizerFiles]) -> None:
-    data = spaced[1].files["tokenizer.json"]
-    made = Tokenization(data)
-
-    @given(st.lists(any_text, min_size=1, max_size=5))
-    @settings(max_examples=80)
-    def check(texts: list[str]) -> None:
-        made.start_unit()
-        assert_exact(made, data, texts)
-
-    check()
-
-
-@pytest.mark.exhaustive
 def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Path, TokenizerFiles]) -> None:
     folder, files = spaced
     assert with_prefix_space(files) == files

@@ -9,6 +9,7 @@ as one: those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu
 
 import functools
 from collections.abc import Sequence
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from clearspan.pipelines.errors import check_extra
@@ -44,20 +45,29 @@ def identifier() -> "LanguageIdentifier":
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def known_languages() -> list[str]:
-    """Return the codes of the languages that the detector knows, sorted."""
-    return sorted(identifier().labels)
-
-
 def excerpt(text: str) -> str:
     """Return the part of a text from which its language is identified."""
     middle = len(text) // 2
     return text if len(text) <= 2 * EXCERPT else f"{text[:EXCERPT]} {text[middle : middle + EXCERPT]}"
 
 
-def likeliest(text: str, languages: Sequence[str]) -> tuple[str, float]:
-    """Return the language among these that a text is most probably in, and the probability, from 0 to 1."""
-    ranked: dict[str, Any] = dict(identifier().rank(excerpt(text)))
-    probabilities = {code: sum(ranked[one] for one in (code, *MEMBERS.get(code, ()))) for code in languages}
-    best = max(languages, key=lambda code: probabilities[code])
-    return best, float(probabilities[best])
+class Py3langid:
+    """The detector, as `pipelines.text.filters.LanguageDetector`."""
+
+    @property
+    def version(self) -> str:
+        return f"{PACKAGE} {metadata.version(PACKAGE)}"
+
+    def known(self) -> list[str]:
+        """Return the codes of the languages that the detector knows, sorted."""
+        return sorted(identifier().labels)
+
+    def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
+        """Return the language among these that a text is most probably in, and the probability, from 0 to 1."""
+        ranked: dict[str, Any] = dict(identifier().rank(excerpt(text)))
+        probabilities = {code: sum(ranked[one] for one in (code, *MEMBERS.get(code, ()))) for code in languages}
+        best = max(languages, key=lambda code: probabilities[code])
+        return best, float(probabilities[best])
+
+
+DETECTOR = Py3langid()

@@ -16,20 +16,18 @@ Repetition is computed in NumPy over ids of words and n-grams. An n-gram that re
 repeats, so that only those are looked at for the next n.
 """
 
+import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clearspan.pipelines.text.filters import Verdict
 from clearspan.pipelines.text.segmentation import segment
 
-VERSION = 1
-"""Version of the functions, part of a dataset's fingerprint."""
 WORDS = 50, 100_000
 MEAN_LENGTH = 3, 10
 MOST_SYMBOLS = 0.1
@@ -56,14 +54,6 @@ SENTENCES = 3
 """Fewest words of a line, and sentences of a page. (The first preprint has 3 and 5.)"""
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
-
-
-class Verdict(NamedTuple):
-    """The text that is left, the reason to drop it ("" to keep it), and the number of removed lines by reason."""
-
-    text: str
-    reason: str = ""
-    removed: Mapping[str, int] = MappingProxyType({})
 
 
 def gopher(text: str, language: str | None = None) -> Verdict:
@@ -201,9 +191,19 @@ def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
     return next((reason for reason, phrase in phrases if phrase in lower), "")
 
 
-FILTERS: dict[str, Callable[[str, str | None], Verdict]] = {"gopher": gopher, "c4": c4}
-REASONS = {
-    "gopher": (
+@dataclasses.dataclass(frozen=True)
+class Heuristics:
+    """One of the filters of this module, as `pipelines.text.filters.TextFilter`."""
+
+    judge: Callable[[str, str | None], Verdict]
+    reasons: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+    version: int = 1
+
+
+GOPHER = Heuristics(
+    gopher,
+    reasons=(
         "gopher_words",
         "gopher_word_length",
         "gopher_symbols",
@@ -216,8 +216,9 @@ REASONS = {
         "gopher_top_ngram",
         "gopher_duplicate_ngrams",
     ),
-    "c4": ("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences"),
-}
-"""Reasons for which each filter drops a text."""
-REMOVED = ("c4_no_end_mark", "c4_few_words", "c4_javascript", "c4_policy")
-"""Reasons for which a filter removes a line."""
+)
+C4 = Heuristics(
+    c4,
+    reasons=("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences"),
+    removed=("c4_no_end_mark", "c4_few_words", "c4_javascript", "c4_policy"),
+)
