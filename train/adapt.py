@@ -11,10 +11,9 @@ the vectors that the encoder in DIR gives to single tokens.
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
 DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped,
-unless a text or the model has changed: DIR/adapt.json holds hashes of what the finished steps read.
+unless a text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model.
 """
 
-import contextlib
 import functools
 import json
 import shlex
@@ -64,7 +63,6 @@ class Step(NamedTuple):
         name: its key in `adapt.json`.
         about: what it does, for the line before it.
         prefix: the start of its error lines.
-        datasets, models: the folders that it reads, and does not check itself.
     """
 
     name: str
@@ -72,13 +70,6 @@ class Step(NamedTuple):
     module: str
     prefix: str
     words: tuple[str, ...]
-    datasets: tuple[Path, ...] = ()
-    models: tuple[Path, ...] = ()
-
-    @property
-    def checks_its_inputs(self) -> bool:
-        """Return whether the finished command, run again, compares its inputs and does nothing else."""
-        return not self.datasets
 
     def __str__(self) -> str:
         return shlex.join(["python", "-m", self.module, *self.words])
@@ -180,30 +171,33 @@ def work(options: Adapt) -> int:
 
 
 def read_state(options: Adapt) -> dict[str, Any]:
-    """Return the content of `adapt.json`: the finished steps by name, each with the command and the hashes of what it
-    read, and the verdict once there is one.
+    """Return the content of `adapt.json`: the commands of the finished steps by name, the hash of the given model, and
+    the verdict once there is one.
 
     Raises:
-        UsageError: the model is no folder, or the output is in it or holds something else.
+        UsageError: the model is no folder, or is another one than that of the finished steps, or the output is in it or
+            holds something else.
     """
-    if (given := options.encoder) is not None:
-        if not given.is_dir():
-            raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
-        if options.output.resolve().is_relative_to(given.resolve()):
-            raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
-    path = options.output / STATE
-    if path.is_file():
-        with contextlib.suppress(ValueError):
-            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            steps = state.get("steps") if isinstance(state, dict) else None
-            if isinstance(steps, dict) and all(
-                isinstance(done, dict) and {"command", "read"} <= done.keys() for done in steps.values()
-            ):
-                return state
-        raise UsageError(f"{path}: is not a file of this command: name another --output")
-    if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
-        raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
-    return {"steps": {}}
+    from clearspan.common.encoder.fingerprint import model_sha256
+
+    given, path = options.encoder, options.output / STATE
+    if given is not None and not given.is_dir():
+        raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
+    if given is not None and options.output.resolve().is_relative_to(given.resolve()):
+        raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
+    state: dict[str, Any] = {"steps": {}, "given": given and model_sha256(given)}
+    if not path.is_file():
+        if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
+            raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
+        return state
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path}: is not a file of this command: name another --output") from None
+    if not same:
+        raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
+    return state
 
 
 def steps(options: Adapt) -> Iterator[Step]:
@@ -227,20 +221,16 @@ def steps(options: Adapt) -> Iterator[Step]:
         named += " (found by their names; --text-field NAME takes texts without titles)" if not options.fields else ""
         command = ("pairs", *words({**line, "fields": ",".join(options.titles)}))
     else:
-        named = (
-            "texts"
-            if options.text_field or options.text_per == "line"
-            else "texts (no columns of title and text found)"
-        )
+        alone = options.text_field or options.text_per == "line"
+        named = "texts" if alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
     yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
-    datasets = (texts, texts / "validation")
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
         about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
-        yield Step("start", about, *DISTILL, command, datasets, () if given is None else (given,))
+        yield Step("start", about, *DISTILL, command)
     unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
     keys, choice = recipe_keys(options, texts), unknown
     if (texts / "manifest.json").is_file() and base.is_dir():
@@ -249,12 +239,12 @@ def steps(options: Adapt) -> Iterator[Step]:
     keys += [*choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
     trained = folder / "run" / "model"
-    yield Step("train", choice.reason, *TRAIN, command, datasets, (base,))
+    yield Step("train", choice.reason, *TRAIN, command)
     of_run = {BEFORE: str(base), AFTER: str(trained), HYBRID: f"hybrid:{trained}"}
     models = of_run | {name: name for name in BASELINES}
     scored: dict[str, Option] = {"tasks": "heldout", "data": texts, "model": [*models.values()], "name": [*models]}
     about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
-    yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (base, trained))
+    yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})))
 
 
 def recipe_keys(options: Adapt, texts: Path) -> list[str]:
@@ -270,40 +260,26 @@ def title(number: int, step: Step, options: Adapt) -> str:
 
 
 def run(number: int, step: Step, state: dict[str, Any], options: Adapt) -> None:
-    """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished. One that
-    checks its inputs itself runs in any case.
+    """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished. The pipelines
+    run in any case: they compare their inputs with those of the earlier call.
 
     Raises:
-        UsageError: the earlier call's command was another one or read other data, or the command refused an option.
+        UsageError: the earlier call's command was another one, or the command refused an option.
         CommandError: the command failed.
     """
-    from clearspan.common.encoder.fingerprint import model_sha256
-    from clearspan.train.run_folder import dataset_sha256
-
-    done = state["steps"].get(step.name)
-    if done and done["command"] != str(step):
+    done, compares = state["steps"].get(step.name), step.module == PIPELINES[0]
+    if done not in (None, str(step)):
         raise UsageError(
-            f"--output {options.output}: its step {step.name} is that of another command; name another folder: "
-            f"{done['command']}"
+            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
         )
-    if gone := [path for path in step.models if not path.is_dir()]:
-        raise UsageError(f"--output {options.output}: {gone[0]} is gone: put it back, or name another folder")
-    read = {str(path): dataset_sha256(path) for path in step.datasets}
-    read |= {str(path): model_sha256(path) for path in step.models}
-    if done and (changed := [path for path in read if done["read"].get(path) != read[path]]):
-        raise UsageError(
-            f"--output {options.output}: {changed[0]} is no longer what its step {step.name} read: put it back, or "
-            "name another folder"
-        )
-    comment = "  # finished: compares its inputs" if step.checks_its_inputs else "  # finished"
-    terminal.notice(f"{title(number, step, options)}\n$ {step}{comment if done else ''}")
-    if not done or step.checks_its_inputs:
-        if not done:
-            save(options.output, state)
+    comment = f"  # finished{': compares its inputs' * compares}" if done else ""
+    terminal.notice(f"{title(number, step, options)}\n$ {step}{comment}")
+    if not done:
+        save(options.output, state)
+    if not done or compares:
         run_module(step.module, step.words, step.prefix, options.quiet or bool(done))
-        if not done:
-            state["steps"][step.name] = {"command": str(step), "read": read}
-            save(options.output, state)
+        state["steps"][step.name] = str(step)
+        save(options.output, state)
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:
@@ -317,13 +293,12 @@ def verdict(low: float, high: float) -> str:
 
 def finish(options: Adapt, state: dict[str, Any]) -> None:
     """Compare the two models, copy the better one to DIR/model, and print and save the verdict."""
-    from clearspan.common.encoder.fingerprint import model_sha256
     from clearspan.eval import saved
     from clearspan.eval.compare import compare_folders
 
     folder: Path = options.output
     base, named = options.base, (BEFORE, AFTER, HYBRID, *BASELINES)
-    row, *passages = (row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
+    row = next(row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
     scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in named}
     word = verdict(row.low, row.high)
     better = folder / "run" / "model" if word == "better" else base
@@ -332,16 +307,11 @@ def finish(options: Adapt, state: dict[str, Any]) -> None:
         copy = folder / files.temporary_name("model")
         shutil.copytree(better, copy)
         copy.rename(folder / "model")
-    elif model_sha256(folder / "model") != model_sha256(better):
-        raise UsageError(f"{folder / 'model'}: is no longer a copy of {better}: delete it to copy it again")
     figures = {"difference": row.difference, "low": row.low, "high": row.high, "mrr": scores, "model": str(better)}
     save(folder, {**state, "verdict": word, **figures})
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     interval = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] (95 % interval)"
     terminal.say(f"{word}: MRR {'of held-out titles' if options.titles else 'on held-out texts'} {interval}; {each}")
-    for other in passages:
-        interval = f"{other.difference:+.2f} [{other.low:+.2f}, {other.high:+.2f}]"
-        terminal.say(f"crops of the held-out texts: {verdict(other.low, other.high)}, MRR {interval}")
     origin = "the trained model" if word == "better" else f"{base}, unchanged"
     terminal.say(f"{folder / 'model'} is {origin}; report: {folder / 'report.html'}")
 

@@ -73,7 +73,7 @@ def train_model(
         overrides: recipe keys to change.
         resume: continue the run in the output folder although its length or another key that a resumed run may change
             is another one.
-        dry_run: print the resolved recipe, parameters, token budget, memory and time, and train nothing.
+        dry_run: print the resolved recipe, parameters, token budget and memory, and train nothing.
         quiet: print nothing.
         launcher: options of the launcher (`clearspan train --help`), such as `num_accelerators=2`.
 

@@ -10,38 +10,17 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from clearspan.train.options import DEV
 
-if TYPE_CHECKING:
-    from clearspan.train.selection.dev_score import Measure
-
-TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
+LIBRARY = "sentence-transformers"
+TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
 """The remark on a run whose best checkpoint is the one before the first step."""
-USE = """# {name}
-
-{origin}: {shape}.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."])
-```
-"""
-
-
-TRANSFORMER = "In transformers, `AutoModel.from_pretrained` loads its transformer: vectors of tokens, before pooling.\n"
-STATIC = "It loads in sentence-transformers only: it is a table of vectors, in which transformers finds no model.\n"
-PREFIXES = """The first components of an embedding are an embedding too: {dims} were trained as well as all {dim}.
-
-```python
-model = SentenceTransformer("{name}", truncate_dim={first})
-```
-"""
+TEMPLATE = Path(__file__).with_name("model_card.md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,71 +70,40 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     """Return the card's text; `recipe` is the run's YAML."""
-    options = yaml.safe_load(recipe) or {}
+    from jinja2 import Template
+
     from clearspan.train.selection.dev_score import measure
 
+    options = yaml.safe_load(recipe) or {}
     measured = measure(str(options.get("training", {}).get("eval_data", "")))
-    front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
-    front |= _index(name, measured, origin)
-    trained = (
-        f"In training {UNCHANGED}, and this is that model"
-        if origin.step == 0
-        else "A static encoder made of another encoder with Clearspan, without training"
-        if not options.get("objectives")
-        else "A sentence encoder trained with Clearspan"
-    )
+    scores = {} if origin.step is None else origin.scores.get(origin.step, {})
+    front: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity", "tags": TAGS}
+    if DEV in scores:
+        front["model-index"] = [{"name": name, "results": [measured.as_result(scores[DEV])]}]
+    trained = "A sentence encoder trained with Clearspan"
+    if origin.step == 0:
+        trained = f"In training {UNCHANGED}, and this is that model"
+    elif not options.get("objectives"):
+        trained = "A static encoder made of another encoder with Clearspan, without training"
     dim = encoder.inference.truncate_dim or encoder.dim
     shape = f"{encoder.pooling} pooling over {dim} dimensions, at most {encoder.max_tokens} tokens"
     if not encoder.attends:
         shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
-    use = USE.format(name=name, origin=trained, shape=shape)
-    parts = [f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n", use]
-    parts.append(TRANSFORMER if encoder.attends else STATIC)
-    objectives = options.get("objectives", {}).values()
-    dims = sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim})
-    if dims and origin.step != 0:
-        parts.append(PREFIXES.format(dims=", ".join(map(str, dims)), dim=encoder.dim, name=name, first=dims[0]))
-    parts += [_scores(measured, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
-    return "\n".join(part for part in parts if part)
-
-
-def _index(name: str, measured: "Measure", origin: Origin) -> dict[str, Any]:
-    """Return the score as front matter for the Hub, or {}."""
-    score = origin.scores.get(origin.step or 0, {}).get(DEV)
-    if origin.step is None or score is None:
-        return {}
-    task, title, metric = measured.hub
-    result = {
-        "task": {"type": task, "name": title},
-        "dataset": {"type": "unknown", "name": measured.data},
-        "metrics": [{"type": metric, "value": round(score, 2), "name": f"{measured.metric}, in percent"}],
-    }
-    return {"model-index": [{"name": name, "results": [result]}]}
-
-
-def _scores(measured: "Measure", origin: Origin) -> str:
-    """Return the card's section with the scores in training, or ""."""
-    if origin.step is None or not (scores := origin.scores.get(origin.step)):
-        return ""
-    first = origin.scores.get(0, {})
-    lines = ["## Scores in training", "", f"| | before it | step {origin.step:,} |", "|---|---|---|"]
-    for name, value in scores.items():
-        label = f"{measured.data}, {measured.metric} in percent" if name == DEV else f"{name}, on examples held out"
-        lines.append(f"| {label} | {_number(first.get(name))} | {_number(value)} |")
-    return "\n".join([*lines, "", "These picked the checkpoint where one was picked: they are no test scores.", ""])
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _data(origin: Origin) -> str:
-    """Return the card's section with the datasets and their fingerprints, or ""."""
-    lines = ["## Data", ""]
-    for name, entry in origin.data.items():
-        tokens = f", {entry['tokens']:,} tokens" if entry["tokens"] else ""
-        lines.append(f"- `{name}`: {entry['examples']:,} {entry['kind']}{tokens}, `{entry['path']}`")
-        lines.append(f"  - sha256 of its manifest.json: `{entry['manifest']}`")
-        if "tokenizer" in entry:
-            lines.append(f"  - of its tokenizer.json: `{entry['tokenizer']}`")
-    return "\n".join([*lines, ""]) if origin.data else ""
+    objectives = options.get("objectives", {}).values() if origin.step != 0 else ()
+    text: str = Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True).render(
+        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
+        name=name,
+        origin=trained,
+        shape=shape,
+        attends=encoder.attends,
+        dims=sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim}),
+        dim=encoder.dim,
+        scores=scores,
+        first=origin.scores.get(0, {}),
+        step=origin.step,
+        labels={DEV: f"{measured.data}, {measured.metric} in percent"},
+        number=lambda value: "" if value is None else f"{value:.4g}",
+        data=origin.data,
+        recipe=recipe,
+    )
+    return text

@@ -187,7 +187,6 @@ class TrainingConfig:
             0: never abort.
         gradient_norms: log the norm of each objective's gradient. Costs one more forward and backward pass of each
             objective at every logged step.
-        wandb: the Weights & Biases project to log to; install `wandb` first. "": none.
     """
 
     gradient_accumulation_steps: Annotated[int, Ge(1)] = 1
@@ -207,7 +206,6 @@ class TrainingConfig:
     max_hours: Annotated[float, Ge(0), Lt(math.inf)] = 0.0
     loss_limit: Annotated[float, Ge(0), Lt(math.inf)] = 10.0
     gradient_norms: bool = False
-    wandb: str = ""
 
 
 @dataclasses.dataclass

@@ -2,43 +2,26 @@
 
     train/recipes, train/sweeps (their first comments) + the options' dataclasses -> docs/recipes.md
 
-The meaning of a key is its entry under "Args:" or "Attributes:" in its dataclass's docstring, or the comment on
-its line; its type, range and default are those of the field.
+The meaning of a key is its entry under "Args:" in its dataclass's docstring; its type, range and default are those of
+the field.
 """
 
-import argparse
 import dataclasses
 import inspect
 import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.options import LIMITS
 
-EXAMPLE = """examples:
-  python -m train.reference > docs/recipes.md
-  python -m train.reference --check docs/recipes.md
-"""
-SECTION = re.compile(r"(?:Args|Attributes):")
-ENTRY = re.compile(r"(\w+(?:, \w+)*): (.+)")
-COMMENTED = re.compile(r" {4}(\w+): .*?  # (.+)")
+ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
+"""An entry under "Args:", with the lines that go on."""
 GIVEN = "must be given"
+LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
-GROUPS = {
-    "Texts of your own": ("crops", "pairs", "static"),
-    "DeCLUTR": ("declutr", "contrastive-only", "mlm-only"),
-    "CLEAR": ("clear",),
-    "SimCSE": ("simcse",),
-    "VisualCSE": ("visualcse",),
-    "AudioCSE": ("audiocse",),
-    "Others": ("",),
-}
-"""Headings of `catalog` with the prefixes of their recipes' names; a recipe stands under the first that matches."""
 INTRODUCTION = """# Recipes and their keys
 
 For everyone who chooses or writes a recipe: the recipes, and every key with its type, default and meaning.
@@ -54,49 +37,18 @@ changes. `--list` shows a line for each recipe, and `--dry-run` prints the resul
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    root = terminal.Parser(prog="python -m train.reference", description=__doc__, epilog=EXAMPLE)
-    root.add_argument("--check", metavar="FILE", type=Path, help="compare with a file, exit with 1 if it is outdated")
-    return root
-
-
 class UndocumentedError(ValueError):
-    """A key or a recipe without a description, or a page that is outdated."""
+    """A key or a recipe without a description."""
 
 
 def meanings(section: type) -> dict[str, str]:
     """Return the descriptions of the fields of a dataclass and its bases, by name."""
     by_name: dict[str, str] = {}
     for base in reversed(section.__mro__[:-1]):
-        if dataclasses.is_dataclass(base):
-            by_name |= dict(_commented(base))
-            by_name |= dict(_entries(inspect.getdoc(base) or ""))
+        entries = re.split(r"^Args:", inspect.getdoc(base) or "", flags=re.MULTILINE)[1:]
+        for names, text in ENTRY.findall(entries[0].partition("\n\n")[0] if entries else ""):
+            by_name |= dict.fromkeys(names.split(", "), " ".join(text.split()).removesuffix("."))
     return by_name
-
-
-def _commented(section: type) -> Iterator[tuple[str, str]]:
-    """Yield (field, comment) for the fields with a comment on their line."""
-    for line in inspect.getsource(section).splitlines():
-        if match := COMMENTED.fullmatch(line):
-            yield match[1], match[2]
-
-
-def _entries(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield the names under "Args:" with their descriptions, whose lines are joined."""
-    inside, names, text = False, "", ""
-    for line in [*docstring.splitlines(), ""]:
-        match = ENTRY.fullmatch(line[4:]) if line.startswith("    ") and not line[4:].startswith(" ") else None
-        if match or not line.startswith("     "):
-            yield from ((name, text) for name in names.split(", ") if text)
-            names, text = (match[1], match[2]) if match and inside else ("", "")
-            inside = bool(match and inside) or bool(SECTION.fullmatch(line.strip()))
-        elif text:
-            text += f" {line.strip()}"
-
-
-def _first(documented: Any) -> str:
-    """Return a docstring's first paragraph in one line."""
-    return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
 
 
 def _paragraphs(documented: Any) -> str:
@@ -105,16 +57,16 @@ def _paragraphs(documented: Any) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+def _first(documented: Any) -> str:
+    """Return a docstring's first paragraph in one line."""
+    return _paragraphs(documented).partition("\n\n")[0]
+
+
 def type_name(hint: Any) -> str:
     """Return a field's type in a few words, with its range or choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        limits = [
-            (word, getattr(limit, name))
-            for limit in inner[1:]
-            for name, (word, _) in LIMITS.items()
-            if hasattr(limit, name)
-        ]
+        limits = [(word, getattr(limit, name)) for limit in inner[1:] for name, word in LIMITS if hasattr(limit, name)]
         ranges = [f"{word} {value:g}" for word, value in limits if abs(value) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
@@ -132,19 +84,15 @@ def type_name(hint: Any) -> str:
 
 def default_of(field: dataclasses.Field[Any]) -> str:
     """Return a field's default as YAML writes it, or "" for a section, whose keys have their own."""
-    value: Any = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
+    value: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:
         return GIVEN
-    if dataclasses.is_dataclass(value):
-        return ""
-    return "`null`" if value is None else _as_yaml(value)
+    return "" if dataclasses.is_dataclass(value) else _as_yaml(value)
 
 
 def _as_yaml(value: Any) -> str:
     """Return a value as code, written as in YAML."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{text}`" if text else '`""`'
 
 
@@ -166,8 +114,7 @@ def keys(section: type, excluded: type | None = None) -> list[list[str]]:
         if field.name not in described:
             name = f"{section.__module__}.{section.__name__}"
             raise UndocumentedError(f'{name}: its docstring does not describe {field.name}: add it to "Args:"')
-        meaning = described[field.name].removesuffix(".")
-        rows.append([f"`{field.name}`", type_name(hints[field.name]), default_of(field), meaning])
+        rows.append([f"`{field.name}`", type_name(hints[field.name]), default_of(field), described[field.name]])
     return rows
 
 
@@ -200,22 +147,15 @@ def purpose(path: Path) -> str:
 
 
 def catalog() -> str:
-    """Return the recipes by group, one line each: the name, and the first sentence of its comment without citations."""
+    """Return the recipes, one line each: the name, and the first sentence of its comment without citations."""
     from clearspan.train.config import layers
 
-    ungrouped, lines = layers.names(), []
-    width = max(map(len, ungrouped))
-    for heading, prefixes in GROUPS.items():
-        group = [name for name in ungrouped if name.startswith(prefixes)]
-        ungrouped = [name for name in ungrouped if name not in group]
-        lines.append(f"{heading}:")
-        for name in group:
-            sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
-            lines.append(f"  {name:<{width}}  {CITATION.sub('', sentence)}")
-        lines.append("")
-    return "\n".join(
-        [*lines, "docs/recipes.md explains what each recipe needs, and every key. `--dry-run` prints a recipe in full."]
-    )
+    names, lines = layers.names(), []
+    for name in names:
+        sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
+        lines.append(f"  {name:<{max(map(len, names))}}  {CITATION.sub('', sentence)}")
+    more = "docs/recipes.md explains what each recipe needs, and every key. `--dry-run` prints a recipe in full."
+    return "\n".join([*lines, "", more])
 
 
 def page() -> str:
@@ -262,30 +202,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def check(path: Path) -> None:
-    """Raise UndocumentedError if a file differs from the page as it would be written now."""
-    written = path.read_text(encoding="utf-8").splitlines()
-    current = page().splitlines()
-    if written != current:
-        pairs = enumerate(zip(written, current, strict=False), 1)
-        line = next((number for number, (old, new) in pairs if old != new), min(len(written), len(current)) + 1)
-        raise UndocumentedError(
-            f"{path}: line {line} differs from the recipes and docstrings: write the page again with "
-            f"`python -m train.reference > {path}`"
-        )
-
-
 def main(argv: list[str] | None = None) -> int:
-    expected = (UndocumentedError, OSError)
-    return terminal.run("train.reference", lambda: work(parser().parse_args(argv)), expected, remedy="run it again")
+    return terminal.run("train.reference", lambda: work(argv), (UndocumentedError, OSError), remedy="run it again")
 
 
-def work(options: argparse.Namespace) -> int:
-    if options.check:
-        check(options.check)
-        terminal.say(f"{options.check}: up to date")
-    else:
-        terminal.say(page().rstrip("\n"))
+def work(argv: list[str] | None) -> int:
+    terminal.Parser(prog="python -m train.reference", description=__doc__).parse_args(argv)
+    terminal.say(page().rstrip("\n"))
     return 0
 
 

@@ -24,13 +24,11 @@ from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.files import MissingDataError
 from clearspan.shards import Dataset
-from clearspan.shards.manifest import ManifestError
 from clearspan.train.config.recipe import is_written, load_saved, to_file
 from clearspan.train.config.resume_policy import differing, flat, shaping
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
-TOKENIZER = "tokenizer.json"
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
@@ -59,11 +57,8 @@ def dataset_sha256(folder: str | Path) -> str:
     return digest(shards=shards, tokenizer=tokenizer.sha256 if tokenizer else None)
 
 
-def inputs(recipe: Recipe, readable: bool = False) -> dict[str, str]:
+def inputs(recipe: Recipe) -> dict[str, str]:
     """Return a hash of everything that a run reads besides its recipe, by recipe key.
-
-    Args:
-        readable: leave out what cannot be read, in place of an error.
 
     Raises:
         RecipeError: a file or a folder of a model cannot be read.
@@ -71,11 +66,10 @@ def inputs(recipe: Recipe, readable: bool = False) -> dict[str, str]:
     """
     read = {}
     for key, value in flat(dataclasses.asdict(recipe)).items():
-        with contextlib.suppress(*((RecipeError, ManifestError, OSError) if readable else ())):
-            if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
-                read[key] = _file_sha256(key, value)
-            elif value and _matches(key, DATASETS):
-                read[key] = dataset_sha256(value)
+        if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
+            read[key] = _file_sha256(key, value)
+        elif value and _matches(key, DATASETS):
+            read[key] = dataset_sha256(value)
     return read
 
 
@@ -128,12 +122,6 @@ def _read_state(run: Path) -> dict[str, Any]:
     raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")
 
 
-def write_inputs(recipe: Recipe, finished: bool) -> None:
-    """Record what a run reads, and whether it has finished."""
-    state = {"finished": finished, "inputs": inputs(recipe)}
-    files.write_text(Path(recipe.output) / INPUTS, json.dumps(state, indent=2) + "\n")
-
-
 def mark_finished(run: Path) -> None:
     """Record that a run has made all its steps and has been exported."""
     state = {**_read_state(run), "finished": True, "weights": _weights(run / MODEL)}
@@ -157,7 +145,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
         return "new"
     differences = differing(load_saved(run / RECIPE, recipe), recipe)
     if changed := [key for key in differences if not fnmatch(key, "data.*.path")]:  # `check` compares the content
-        mend = "resume=True continues it with that, or name another output"
+        mend = "name another output, or continue it with --resume"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
     state = _read_state(run)
     return "finished" if state["finished"] and state.get("weights") == _weights(run / MODEL) else "halted"
@@ -183,28 +171,6 @@ def check(recipe: Recipe, resume: bool) -> None:
         )
     elif run.is_dir():
         _check_written(run)
-
-
-def check_tokenizers(recipe: Recipe) -> None:
-    """Raise RecipeError if the tokenizer.json of the model's folder gives other ids than that of the shards.
-
-    The run compares the tokenizers again as transformers loads them, with special tokens.
-
-    Raises:
-        ManifestError, ShardError, OSError: a dataset cannot be read.
-    """
-    from tokenizers import Tokenizer
-
-    dataset = with_tokenizer({name: Dataset(data.path) for name, data in recipe.data.items()})
-    file = Path(recipe.model.path) / TOKENIZER
-    if not recipe.model.path or not file.is_file() or dataset.tokenizer.sha256 == files.sha256(file):
-        return
-    try:
-        base = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=False)
-        ids = Tokenizer.from_file(str(dataset.local_tokenizer() / TOKENIZER)).get_vocab()
-    except Exception:  # tokenizers raises Exception itself for a damaged file; the run says what is wrong with it
-        return
-    refuse((any(ids.get(token) != id_ for token, id_ in base.items()), other_tokenizer(Path(recipe.model.path))))
 
 
 def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
@@ -238,7 +204,8 @@ def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
 def save(recipe: Recipe) -> None:
     """Save the resolved recipe of a run that begins or resumes, and what it reads."""
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
-    write_inputs(recipe, finished=False)
+    state = {"finished": False, "inputs": inputs(recipe)}
+    files.write_text(Path(recipe.output) / INPUTS, json.dumps(state, indent=2) + "\n")
 
 
 def check_writable(run: Path) -> None:

@@ -1,14 +1,16 @@
 """Train a grid of runs, one after the other, and compare them: `clearspan sweep`.
 
-    recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv, sweep.json, figure.png
+    recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv
 
 The same command continues where it stopped: it keeps finished runs, resumes halted ones, and trains values that were
 added to the grid. `train/sweeps` holds the papers' ablations by name.
 """
 
+import signal
+import sys
 from collections.abc import Sequence
 
-from clearspan.common import files, terminal
+from clearspan.common import terminal
 from clearspan.common.options import run
 from clearspan.train.sweeps.options import Sweep
 
@@ -26,24 +28,16 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def work(options: Sweep) -> int:
-    """Run the sweep; return the exit code: 0, 1 if a run failed or the sweep was stopped, 2 if it cannot work."""
+    """Run the sweep; return the exit code: 0, 1 if a run failed, 2 if it cannot work, 130 if interrupted."""
     with terminal.ending_at_once("sweep", "run it again"):
-        from clearspan.train.engine.ranks import name_accelerator
+        from clearspan.train.sweeps.running import sweep
 
-        name_accelerator()
-        from clearspan.train.sweeps.running import Starter, describe, planned, sweep
-        from clearspan.train.sweeps.scores import missing
-
-        plan = planned(options)
-        if absent := missing(plan.scoring):
-            terminal.notice(absent)
-        elif plan.grid.score and not plan.scoring.tasks:
-            terminal.notice(f"no --data DIR for {', '.join(plan.grid.tasks)}: runs have no {plan.grid.score}")
-    if options.dry_run:
-        terminal.say(describe(plan, options.output))
-        return 0
-    with files.locked(options.output), Starter() as starter:
-        return sweep(options, plan, starter.run, lambda: starter.signal)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
+    try:
+        return sweep(options)
+    except KeyboardInterrupt:
+        print("sweep: stopped: run the same command again to continue", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -265,9 +265,9 @@ def test_samples_whose_class_is_in_doubt_are_refused(
     [
         (("--classes", "2", "--top-classes", "2"), "--classes and --top-classes: choose one"),
         (("--per-class", "0"), "--per-class must be at least 1"),
-        (("--size", "0"), "--size must be from 8 to 4096"),
-        (("--label-pattern", "("), "--label-pattern (: missing ) at position 1"),
-        (("--class-list", "nowhere.txt"), "--class-list nowhere.txt: No such file or directory"),
+        (("--size", "0"), "--size must be from 8 to 4,096"),
+        (("--label-pattern", "("), "--label-pattern: (: missing ) at position 1"),
+        (("--class-list", "nowhere.txt"), "--class-list: nowhere.txt: No such file or directory"),
     ],
 )
 def test_options_that_make_no_sense_are_bad_usage(

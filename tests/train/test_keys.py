@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from clearspan.train import __main__ as launcher
-from clearspan.train import export, reference, run, sweep
+from clearspan.train import export, run, sweep
 from clearspan.train.config.layers import parse
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.options import RecipeError
@@ -167,7 +167,6 @@ def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_neares
         (launcher.main, ["--recipe", "demo", "--num_gpu=2"], "no such option: --num_gpu; did you mean '--num_gpus'?"),
         (launcher.main, ["--recipe", "demo", "--resum"], "no such option: --resum; did you mean '--resume'?"),
         (export.main, ["run", "out", "--chekpoint", "best"], "--chekpoint; did you mean '--checkpoint'?"),
-        (reference.main, ["--chek", "f"], "no such option: --chek; did you mean '--check'?"),
     ],
 )
 def test_a_mistyped_option_of_a_command_names_the_nearest(

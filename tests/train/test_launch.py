@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.train import __main__, run
+from clearspan.train import run
 from clearspan.train.engine import ranks, signals
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
@@ -183,15 +183,6 @@ def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
         monkeypatch.setenv(name, value)
     assert run.main(["--recipe", "demo", "training.nonsense=1"]) == 2
     assert slept == [signals.REPORTING_S] and not capsys.readouterr().err
-
-
-def test_a_mistyped_key_is_refused_before_ranks_start(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delattr("clearspan.train.__main__.launch")
-    words = ["--num_accelerators", "2", "--recipe", "demo", "output=run", "trainin.max_steps=3"]
-    assert __main__.main(words) == 2
-    assert capsys.readouterr().err.endswith("unknown key 'trainin'; did you mean training?\n")
 
 
 @pytest.mark.exhaustive

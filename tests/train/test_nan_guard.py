@@ -55,7 +55,7 @@ GIVEN = ["data.text.path=d", "output=o"]
 def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
     began = load("demo", GIVEN)
     free = ["output=elsewhere", "data.text.path=moved", "training.max_steps=500", "training.save_steps=7"]
-    free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv", "training.wandb=p"]
+    free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv"]
     free += ["training.max_hours=2", "training.gradient_norms=true", "training.loss_limit=0"]
     free += ["training.zero_stage=2"]
     assert shaping(began, load("demo", [*GIVEN, *free])) == []

@@ -1,25 +1,20 @@
 """Whole runs through the deepspeed launcher: losses, resume, ranks, the exported folder."""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from clearspan.shards import Dataset
 from clearspan.train.engine.checkpoint import Checkpoints
 from tests.conftest import ROOT
 from tests.train import runs
-from tests.train.conftest import write_dataset
-from tests.train.ranks import environment, launch, train_alone, train_on_ranks
+from tests.train.ranks import launch, train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
@@ -82,7 +77,6 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
         "recipe.yaml",
         "inputs.json",
         "encoder",
-        "examples.txt",
         "metrics.jsonl",
         "tensorboard",
         "checkpoints",
@@ -100,17 +94,6 @@ def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> No
     """DeepSpeed's own buffers would bear the port of their run."""
     ports = [json.loads(listening(run).read_text())["port"] for run in whole_runs.values()]
     assert not [path for port in ports for path in Path("/dev/shm").glob(f"deepspeed*_{port}_*")]
-
-
-@pytest.mark.exhaustive
-def test_two_trainings_at_once_find_ports_of_their_own(tiny: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "train", "--num_accelerators", "2", "--recipe", "demo", *tiny, "--quiet"]
-    options = {"cwd": ROOT, "env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    folders = [tmp_path / "one", tmp_path / "other"]
-    started = [subprocess.Popen([*command, f"output={folder}"], **options) for folder in folders]
-    said = [process.communicate(timeout=400)[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0], said
-    assert metrics(folders[0]) == metrics(folders[1])
 
 
 @pytest.mark.slow
@@ -165,27 +148,6 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     assert Checkpoints(tmp_path / "run").last()
 
 
-@pytest.mark.slow
-def test_resuming_on_other_data_is_refused(
-    whole_runs: dict[int, Path], tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    run, data = tmp_path / "run", tmp_path / "data"
-    shutil.copytree(whole_runs[1], run)
-    write_dataset(data, documents[:40], tokenizer_folder)
-    refused = train_alone(*tiny, f"data.text.path={data}", f"output={run}", "--resume")
-    assert refused.returncode == 2 and f"data.text.path {data}: is no longer what" in refused.stderr.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
-    """Each under its dataset's name."""
-    from clearspan.train.engine.checkpoint import safe_load
-
-    saved = safe_load(whole_runs[1] / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt")
-    lines = "".join(f"text {shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
-    assert saved["clearspan"]["data"] == hashlib.sha256(lines.encode()).hexdigest()
-
-
 @pytest.mark.exhaustive
 def test_zero_stage_1_trains_the_same_and_resumes(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     run, port = tmp_path / "run", 29010 + os.getpid() % 300
@@ -215,14 +177,6 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     hidden = model.eval()(**tokenizer(chosen[2], return_tensors="pt")).last_hidden_state[0]
     np.testing.assert_allclose(ours[2], hidden.mean(0).detach(), atol=1e-5)
     assert "clearspan" not in (folder / "config.json").read_text().lower()
-
-
-@pytest.mark.slow
-def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path], tmp_path: Path) -> None:
-    from clearspan.train.export import main
-
-    assert main([str(whole_runs[1]), str(tmp_path / "out" / "model")]) == 0
-    assert same_weights(tmp_path / "out", whole_runs[1])
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Held-out examples: the same losses every time, no gradient, and options that are refused."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +11,9 @@ import torch
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.config.recipe import load
+from clearspan.train.job import NOTHING_PICKS, notes
 from clearspan.train.learner import Learner
 from clearspan.train.options import RecipeError
-from clearspan.train.run import NOTHING_PICKS, notes
 from clearspan.train.selection.model_selection import Judge
 from clearspan.train.selection.validation import HeldOut
 from tests.train.conftest import write_dataset
@@ -128,18 +127,6 @@ def test_examples_of_another_kind_or_tokenizer_are_refused(
     for folder, said in ((sentences_folder, "sentences, not documents"), (other, "made with other files")):
         with pytest.raises(RecipeError, match=said):
             built([*tiny, f"data.text.validation={folder}"])
-
-
-def test_held_out_examples_are_the_same_wherever_they_are(
-    tiny: list[str], held_folder: Path, documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """Losses on the same examples compare, and those on others do not."""
-    moved = shutil.copytree(held_folder, tmp_path / "moved")
-    other = write_dataset(tmp_path / "other", documents[-21:-1], tokenizer_folder)
-    first, same, different = (
-        built([*tiny, f"data.text.validation={folder}"])[1].data for folder in (held_folder, moved, other)
-    )
-    assert first == same != different
 
 
 def test_a_run_without_eval_data_says_what_picks_its_checkpoint(tiny: list[str], held_folder: Path) -> None:

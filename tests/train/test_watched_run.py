@@ -118,6 +118,5 @@ def test_a_signal_to_our_launcher_alone_saves_and_ends_well(watched: list[str], 
     shown = "".join(said)
     assert "stopped and saved at step" in shown and "Traceback" not in shown
     assert "before the first step: validation loss " in shown and "training on CPU, " in shown
-    assert "spans: hard negative: " in shown
     assert not any(word in shown for word in ("[INFO]", "[WARNING]", "[ERROR]", "VISIBLE_DEVICES"))
     assert Checkpoints(tmp_path / "run").last()

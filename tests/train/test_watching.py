@@ -1,4 +1,4 @@
-"""Warnings about a loss at chance level, and about an accuracy of 1 from the first steps on."""
+"""Warnings about a loss at chance level."""
 
 import json
 import math
@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.train.engine.watching import Watch, Watched, watched
+from clearspan.train.engine.watching import Watch, watched
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
 
 CHANCE = math.log(31)
-KNOWN = {"spans": Watched(CHANCE, ("try a lower rate", "try a higher temperature"), "", 1e-3)}
-FIGURES = {"spans/loss": CHANCE, "spans/accuracy": 0.1, "grad_norm": 1.0, "learning_rate": 1e-3}
+FIGURES = {"spans/loss": CHANCE, "learning_rate": 1e-3}
 
 
-def said(steps: range, figures: dict[str, float], fresh: bool = True) -> list[tuple[int, str]]:
+def watch() -> Watch:
+    return Watch("spans", CHANCE, "learning_rate", 1e-3, "try a lower rate")
+
+
+def said(steps: range, figures: dict[str, float]) -> list[tuple[int, str]]:
     """Return (step, warning) of steps that all have these figures."""
-    watch = Watch(KNOWN, fresh)
-    return [(step, line) for step in steps for line in watch.lines(step, {**FIGURES, **figures})]
+    each = watch()
+    return [(step, line) for step in steps for line in each.warnings(step, {**FIGURES, **figures})]
 
 
 def test_a_loss_that_stays_at_chance_is_said_once_with_what_to_do() -> None:
@@ -44,21 +47,9 @@ def test_what_is_not_chance_or_not_tried_yet_is_not_said(figures: dict[str, floa
 
 def test_a_few_steps_and_a_loss_that_comes_and_goes_are_not_said() -> None:
     assert said(range(1, 20), {}) == [] and said(range(100, 500, 100), {}) == []
-    watch = Watch(KNOWN, fresh=True)
+    each = watch()
     losses = [CHANCE, CHANCE, CHANCE, CHANCE, 0.9 * CHANCE] * 10
-    assert not any(watch.lines(10 * step, {**FIGURES, "spans/loss": loss}) for step, loss in enumerate(losses, 1))
-
-
-def test_examples_told_apart_from_the_first_steps_without_a_gradient_are_said_once() -> None:
-    easy = {"spans/loss": 1e-6, "spans/accuracy": 1.0, "grad_norm": 1e-5}
-    ((step, line),) = said(range(10, 500, 10), easy)
-    assert step == 50 and line.endswith("(norm 1e-05): nothing is left to learn; try a higher temperature")
-    assert said(range(10, 500, 10), easy, fresh=False) == []
-    for changed in ({"spans/accuracy": 0.99}, {"grad_norm": 0.3}):
-        assert said(range(10, 500, 10), {**easy, **changed}) == []
-    watch = Watch(KNOWN, fresh=True)
-    later = {**FIGURES, "spans/loss": 1e-6, "spans/accuracy": 1.0, "grad_norm": 1e-5}
-    assert not any(watch.lines(step, later if step > 10 else FIGURES) for step in range(10, 500, 10))
+    assert not any(each.warnings(10 * step, {**FIGURES, "spans/loss": loss}) for step, loss in enumerate(losses, 1))
 
 
 def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
@@ -67,7 +58,7 @@ def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
         learner, batches, recipe = learner_and_batch([*tiny, *words])
         for name, parameter in learner.encoder.named_parameters():
             parameter.data.fill_(float(name.endswith("LayerNorm.bias")))
-        known = watched(recipe, learner)
+        known = {watch.name: watch for watch in watched(recipe, learner)}
         _, metrics = learner.train()(batches)
         if words == ["objectives.spans.memory=4"]:  # which the first step filled
             _, metrics = learner.train()(batches)

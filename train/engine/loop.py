@@ -11,11 +11,10 @@ masks and dropout. A run that is stopped anywhere and resumed therefore repeats 
 depends on the rank: on another number of ranks, everything else stays the same.
 """
 
-import dataclasses
 import hashlib
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from clearspan.train.collectives import autocast, sum_over_ranks, world
-from clearspan.train.config.resume_policy import flat, lengthened
+from clearspan.train.config.resume_policy import lengthened
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, listed, to_plain
@@ -45,7 +44,7 @@ from clearspan.train.engine.tracking import (
     layer_weights,
     peak_flops,
 )
-from clearspan.train.engine.watching import Watch, watched
+from clearspan.train.engine.watching import watched
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
@@ -102,7 +101,6 @@ class Trainer:
     Args:
         evaluate: scores the encoder on rank 0; higher is better.
         held_out: examples that training leaves out. Without these and `evaluate`, the last checkpoint is exported.
-        show: called with the first micro-batch of the run, on rank 0.
     """
 
     def __init__(
@@ -113,9 +111,8 @@ class Trainer:
         evaluate: DevScore | None,
         quiet: bool = False,
         held_out: HeldOut | None = None,
-        show: Callable[[MicroBatch], None] | None = None,
     ) -> None:
-        self.recipe, self.feed, self.quiet, self.show = recipe, feed, quiet, show
+        self.recipe, self.feed, self.quiet = recipe, feed, quiet
         self.judge = Judge(recipe, evaluate, held_out, quiet)
         self.run = Path(recipe.output)
         self.checkpoints = Checkpoints(self.run)
@@ -176,7 +173,7 @@ class Trainer:
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         agreed(self._open_tracker)
-        self.watch = Watch(watched(self.recipe, self.learner), fresh=self.step == 0)
+        self.watches = watched(self.recipe, self.learner)
         columns = {name: self.learner.columns(name) for name in self.feed.streams}
         prefetched = self.feed.prefetched(self.state, columns, self.learner.collate)
         batches = copied_ahead(prefetched, self.engine.device)
@@ -189,8 +186,6 @@ class Trainer:
                     self._save({}, better)
                 elif better:
                     self.checkpoints.reset_best(best=True)
-            if self.tracker:
-                self.tracker.display.begin()
             clock.restart()
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
@@ -228,9 +223,6 @@ class Trainer:
             with clock.waiting():
                 batch, after = next(batches)
             step.append(batch)
-        if self.step == 0 and self.show is not None:
-            show = self.show
-            agreed(lambda: show(step[0]))
         metrics = merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)})
         ids = {name: [batch[name].ids for batch in step] for name in step[0]}
         norms = [value for name, value in metrics.items() if name.split("/")[0] == "grad_norm"]
@@ -258,9 +250,6 @@ class Trainer:
                     torch.manual_seed(seed)
                 loss, metrics = self.engine(inputs, turn, cache, self._logged)
                 forwards.append(metrics)
-                if self.tracker:
-                    count = len(batches) * len(self.optimizers)
-                    self.tracker.display.forwarded(len(forwards), count, training.gradient_caching)
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(forwards) == len(batches):
                     norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
@@ -289,12 +278,10 @@ class Trainer:
     def _open_tracker(self) -> None:
         kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
         units = kinds if len(set(kinds.values())) == len(kinds) else {name: f"{name} examples" for name in kinds}
-        evaluated = f", and an evaluation every {self.recipe.training.eval_steps:,} steps" * self.judge.enabled
-        name = device_name(self.engine.device, self.ranks)
-        display = Display(self.total, self.step, self.quiet, units, name, evaluated)
-        project = self.recipe.training.wandb
-        online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
-        self.tracker = Tracker(self.run, display, online)
+        display = Display(self.total, self.step, self.quiet, units)
+        device = device_name(self.engine.device, self.ranks)
+        display.tell(f"training on {device}: {self.total - self.step:,} steps")
+        self.tracker = Tracker(self.run, display)
 
     def _write(self, metrics: dict[str, Any], warnings: Sequence[str] = ()) -> None:
         assert self.tracker is not None
@@ -318,7 +305,7 @@ class Trainer:
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
-        warnings = self.watch.lines(self.step, reduced)
+        warnings = [line for watch in self.watches for line in watch.warnings(self.step, reduced)]
         agreed(lambda: self._write(reduced, warnings))
         clock.restart()
 

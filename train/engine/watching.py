@@ -1,8 +1,7 @@
-"""Warnings about objectives that teach nothing: the loss stays at chance level, or the accuracy is 1 from the first
-steps on and the gradient vanishes.
+"""Warning about an objective that teaches nothing: its loss stays at chance level.
 
-Only logged figures are used. A warning is printed once, after several logged steps in a row, since a single batch may
-be at chance level, or easy. Steps below half of the highest learning rate do not count as at chance level.
+Only logged figures are used. The warning is printed once, after several logged steps in a row, since a single batch may
+be at chance level. Steps below half of the highest learning rate do not count.
 """
 
 import dataclasses
@@ -16,91 +15,53 @@ LOGS, STEPS = 5, 20
 """A warning needs at least LOGS logged steps in a row, the last of them at least STEPS steps after the first."""
 NEAR = 0.02
 """A loss is at chance level if it differs from chance level by at most this fraction."""
-HALF = 0.5
-"""The fraction of the highest learning rate at and above which a step counts."""
-VANISHED = 1e-2
-"""The norm of a gradient, before clipping, below which AdamW follows noise."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Watched:
-    """The facts about an objective that `Watch` needs.
+@dataclasses.dataclass
+class Watch:
+    """Watches the loss of an objective.
 
     Args:
-        chance: the loss of guessing; None: unknown.
-        remedies: what to do about a loss at chance level, and about an accuracy of 1.
-        turn: the name of its turn in the figures; "": there is only one turn.
-        peak: the highest learning rate of its turn.
+        chance: the loss of guessing.
+        rate, peak: name in the metrics, and highest value, of the learning rate of its turn.
+        remedy: what to do about a loss at chance level.
     """
 
-    chance: float | None
-    remedies: tuple[str, str]
-    turn: str
+    name: str
+    chance: float
+    rate: str
     peak: float
+    remedy: str
+    steps: list[int] = dataclasses.field(default_factory=list)
+    """The last logged steps in a row whose loss was at chance level."""
+    warned: bool = False
 
-    def of_turn(self, figure: str, metrics: Mapping[str, float]) -> float:
-        return metrics[f"{figure}/{self.turn}" if self.turn else figure]
+    def warnings(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """Return the warning that the figures of a logged step give rise to, if any."""
+        loss = metrics.get(f"{self.name}/loss")
+        if self.warned or loss is None or metrics[self.rate] < self.peak / 2:
+            return []
+        self.steps = [*self.steps, step] if abs(loss - self.chance) <= NEAR * self.chance else []
+        if len(self.steps) < LOGS or step - self.steps[0] < STEPS:
+            return []
+        self.warned = True
+        return [
+            f"objectives.{self.name}: its loss is {loss:.4g} at step {step:,}, and has been at chance level, "
+            f"{self.chance:.4g}, since step {self.steps[0]:,}: nothing is learned; {self.remedy}"
+        ]
 
 
-def watched(recipe: Recipe, learner: Learner) -> dict[str, Watched]:
-    """Return the facts about each of a run's objectives, by name."""
-    objectives = {}
+def watched(recipe: Recipe, learner: Learner) -> list[Watch]:
+    """Return a watch for each of a run's objectives of which the loss of guessing is known."""
+    watches = []
     for turn, optimizer in recipe.optimizers().items():
-        rate = f"{f'turns.{turn}' if turn in recipe.turns else 'optimizer'}.learning_rate"
+        key = f"{f'turns.{turn}' if turn in recipe.turns else 'optimizer'}.learning_rate"
         for objective in learner.of_turn(turn):
             name, data = objective.name, objective.data
-            remedies = f"try another {rate}", f"give data.{data} harder examples"
+            remedy = f"try another {key}"
             if isinstance(objective, ContrastiveObjective):
-                harder = f"a higher objectives.{name}.temperature or a larger data.{data}.batch_size"
-                remedies = f"try a lower {rate}, {harder}", f"try {harder}"
-            chance = objective.chance(recipe.contrasted(data))
-            objectives[name] = Watched(chance, remedies, "" if turn == ALL else turn, optimizer.learning_rate)
-    return objectives
-
-
-class Watch:
-    """Watches the figures of a run's objectives.
-
-    Args:
-        watched: the objectives, by name.
-        fresh: whether the run begins here; a resumed run has missed the first steps.
-    """
-
-    def __init__(self, watched: Mapping[str, Watched], fresh: bool) -> None:
-        self.watched = dict(watched)
-        self.at_chance: dict[str, list[int] | None] = {name: [] for name in watched}
-        """The last logged steps in a row whose loss was at chance level; None: warned already."""
-        self.solved: dict[str, list[int] | None] = {name: [] if fresh else None for name in watched}
-        """The logged steps, all from the first one on, with an accuracy of 1; None: interrupted, or warned already."""
-
-    def lines(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-        """Return the warnings that the figures of a logged step give rise to."""
-        warnings = []
-        for name, objective in self.watched.items():
-            loss, steps = metrics.get(f"{name}/loss"), self.at_chance[name]
-            fast = objective.of_turn("learning_rate", metrics) >= HALF * objective.peak
-            if loss is not None and objective.chance and steps is not None and fast:
-                near = abs(loss - objective.chance) <= NEAR * objective.chance
-                self.at_chance[name] = steps = [*steps, step] if near else []
-                if _enough(steps):
-                    self.at_chance[name] = None
-                    warnings.append(
-                        f"objectives.{name}: its loss is {loss:.4g} at step {step:,}, and has been at chance level, "
-                        f"{objective.chance:.4g}, since step {steps[0]:,}: nothing is learned; {objective.remedies[0]}"
-                    )
-            if (steps := self.solved[name]) is None:
-                continue
-            norm = objective.of_turn("grad_norm", metrics)
-            solved = metrics.get(f"{name}/accuracy") == 1 and norm < VANISHED
-            self.solved[name] = steps = [*steps, step] if solved else None
-            if steps and _enough(steps):
-                self.solved[name] = None
-                warnings.append(
-                    f"objectives.{name}: its accuracy has been 1 from the first steps to step {step:,}, and the "
-                    f"gradient vanishes (norm {norm:.2g}): nothing is left to learn; {objective.remedies[1]}"
-                )
-        return warnings
-
-
-def _enough(steps: list[int]) -> bool:
-    return len(steps) >= LOGS and steps[-1] - steps[0] >= STEPS
+                remedy = f"try a lower {key}, a higher objectives.{name}.temperature or a larger data.{data}.batch_size"
+            if chance := objective.chance(recipe.contrasted(data)):
+                rate = "learning_rate" if turn == ALL else f"learning_rate/{turn}"
+                watches.append(Watch(name, chance, rate, optimizer.learning_rate, remedy))
+    return watches

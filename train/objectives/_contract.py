@@ -280,10 +280,6 @@ class Objective(nn.Module, abc.ABC):
     def request(self, batch: Batch) -> Request:
         """Return the blocks to encode. Computed on the device; must not wait for it."""
 
-    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return sequences that show what the objective learns from an example of its batch: label -> (block, row)."""
-        return {block: (block, number) for block in request.sequences}
-
     @abc.abstractmethod
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
         """Return (loss, metrics): a scalar in fp32 whose mean over ranks is the loss of the global batch, and what else

@@ -183,14 +183,6 @@ class MaskedLM(TokenObjective):
         mixed = draws.mix(keys[:, None], numbers).view(len(keys), len(columns), -1)
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
-    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return an example's spans or, with whole examples, every text by its column."""
-        if self.block != OWN or self.sampler is not None:
-            return super().shown(request, number)
-        per_column = len(request.sequences[OWN].keys) // len(self.texts)
-        first = number * self.config.copies
-        return {text: (OWN, column * per_column + first) for column, text in enumerate(self.texts)}
-
     def num_slots(self, num_examples: int) -> int:
         """Return the masked positions that a fixed shape has room for: the mean plus four standard deviations."""
         mean, variance = (moment * num_examples for moment in self.moments)

@@ -146,25 +146,6 @@ class SpanContrast(ContrastiveObjective):
         elsewhere = document[own_columns(keys)][:, None] != document
         return (same & elsewhere) | share_a_key(keys[:, 2:])
 
-    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return a document's first anchor and its positive, its second anchor, and the next document's first."""
-        anchors, positives = (request.sequences[block].content for block in ("anchors", "positives"))
-        assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
-        split, per_anchor = self.config.sampler.num_anchors, self.config.sampler.num_positives
-        num_documents, row = len(anchors) // split, number * split
-        begin, positive = int(anchors.starts[row]), int(positives.starts[row * per_anchor])
-        end, last = begin + int(anchors.lengths[row]), positive + int(positives.lengths[row * per_anchor])
-        if begin <= positive and last <= end:
-            relation = "subsumed"
-        else:
-            relation = "adjacent" if last <= begin or positive >= end else "overlapping"
-        rows = {"anchor": ("anchors", row), f"positive, {relation}": ("positives", row * per_anchor)}
-        if split > 1:
-            rows["hard negative"] = ("anchors", row + 1)
-        if num_documents > 1:
-            rows["easy negative"] = ("anchors", (number + 1) % num_documents * split)
-        return rows
-
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = self.projected(*spans)

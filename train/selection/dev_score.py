@@ -52,6 +52,15 @@ class Measure:
     metric: str
     hub: tuple[str, str, str]
 
+    def as_result(self, score: float) -> dict[str, Any]:
+        """Return a score as the Hub reads it in a model card."""
+        task, title, metric = self.hub
+        return {
+            "task": {"type": task, "name": title},
+            "dataset": {"type": "unknown", "name": self.data},
+            "metrics": [{"type": metric, "value": round(score, 2), "name": f"{self.metric}, in percent"}],
+        }
+
 
 def measure(eval_data: str) -> Measure:
     """Return what the score on `training.eval_data` measures."""

@@ -10,8 +10,7 @@ from clearspan.train.sweeps import grid
 WORDS = f"a sweep: {', '.join(grid.names())}, or a YAML file; and recipe keys for all runs"
 GRID = "one run for each value; keys joined by ';' vary together; replaces a sweep's axis of the same first key"
 LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
-SCORE = "the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC"
-BY = "key with a panel of its own in the figure; may be repeated (default: all keys that vary)"
+SCORE = "the table's first score: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,5 @@ class Sweep(Options):
     data: Annotated[str, Flag("the tasks' data; without it no run is evaluated", "DIR")] = ""
     score: Annotated[str, Flag(SCORE, "NAME")] = ""
     protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
-    by: Annotated[tuple[str, ...], Flag(BY, "KEY")] = ()
-    color: Annotated[str, Flag("the key that the figure shows by color", "KEY")] = ""
     dry_run: Annotated[bool, Flag("list the runs and what each changes; no training")] = False
     quiet: Quiet = False

@@ -1,170 +1,109 @@
 """The runs of a sweep: checked before the first one starts, trained and evaluated as processes, then compared.
 
-options -> Plan: every run's recipe loads -> for each run: train or resume, evaluate -> report
+    options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
+
+A run's scores are those of `clearspan eval` on the sweep's tasks, if their data is given, and its best dev score; else
+its last logged losses.
 """
 
+import csv
 import dataclasses
+import io
+import json
 import shlex
-import signal
-import subprocess
+import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
 
 from clearspan.common import files, terminal
-from clearspan.common.progress import LONG_S, about, counted
-from clearspan.train.config.recipe import load, load_saved
-from clearspan.train.config.resume_policy import differing
-from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import WEIGHTS
-from clearspan.train.options import RecipeError, refuse
-from clearspan.train.run_folder import INPUTS, inputs, replaced
-from clearspan.train.sweeps import grid, report
-from clearspan.train.sweeps.grid import RECIPE, Grid, Run
+from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.plugins import PluginError
+from clearspan.eval.files import DataError
+from clearspan.eval.tables.averages import AVERAGES, HALVES, average
+from clearspan.eval.tasks.registry import family
+from clearspan.train.config.recipe import load
+from clearspan.train.options import DEV, Recipe, RecipeError, one_of, refuse
+from clearspan.train.run_folder import MODEL, repeated
+from clearspan.train.sweeps import grid
+from clearspan.train.sweeps.grid import RECIPE, Grid, Run, short_names
 from clearspan.train.sweeps.options import Sweep
-from clearspan.train.sweeps.remarks import equal_rows, remarks
-from clearspan.train.sweeps.scores import Scores, Scoring, scoring
 
 LEFT_BEHIND_S = 60
 """Seconds to wait for a run that a killed sweep left behind: its ranks save and end within a step."""
+EVAL, TABLE = "eval", "table.csv"
+
+Scores = dict[str, float]
+"""Scores by name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """A sweep whose runs all have a recipe that loads."""
-
-    grid: Grid
-    runs: list[Run]
-    overrides: list[str]
-    scoring: Scoring
-
-
-def planned(options: Sweep) -> Plan:
-    """Return the sweep that a command line describes.
+def requested(options: Sweep) -> tuple[Grid, list[str]]:
+    """Return the sweep that a command line describes, and the recipe keys that it sets for all runs.
 
     Raises:
-        RecipeError: the grid, an override or a run's recipe cannot work, or the folder holds something else.
+        RecipeError: options, or the data of the tasks, cannot work.
     """
-    overrides = [word for word in options.words if "=" in word]
     names = [word for word in options.words if "=" not in word]
-    keys = {override.split("=", 1)[0] for override in overrides}
+    overrides = [word for word in options.words if "=" in word]
+    refuse((len(names) > 1, f"{', '.join(names)}: name one sweep"))
     axes = [grid.parse_axis(text) for text in options.grid]
+    sweep = (grid.read(names[0]) if names else Grid([])).with_axes(axes)
+    given = [word.strip() for word in options.tasks.split(",") if word.strip()]
+    score = options.score or ("" if given else sweep.score)
+    tasks = given or (sweep.tasks if options.data else [])
+    sweep = dataclasses.replace(sweep, recipe=options.recipe or sweep.recipe, tasks=tasks, score=score if tasks else "")
+    varied, known = {key for axis in sweep.grid for key in axis}, [*AVERAGES, *HALVES]
+    keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
-        (len(names) > 1, f"{', '.join(names)}: name one sweep"),
-        ("output" in keys, "output: each run has its own folder in that of --output"),
-        (any("output" in axis.keys for axis in axes), "--grid output: each run has its own folder"),
+        ("output" in varied | keys, "output: each run has its own folder in that of --output"),
+        *((key in keys, f"{key}: the grid varies it too: give its only value as --grid {key}=VALUE") for key in varied),
+        (bool(options.data) != bool(tasks), "--tasks and --data go together: give both or none"),
+        (bool(options.score) and not tasks, "--score needs --tasks LIST and --data DIR"),
+        (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
+        (
+            bool(score) and "/" not in score and score not in known,
+            f"unknown score {score!r}: give TASK/METRIC, or one of {one_of(score, known)}",
+        ),
     )
-    chosen = grid.read(names[0]).with_axes(axes) if names else Grid(options.recipe, tuple(axes))
-    chosen = dataclasses.replace(
-        chosen,
-        recipe=options.recipe or chosen.recipe,
-        by=tuple(options.by) or chosen.by,
-        color=options.color or chosen.color,
-    )
-    varied = [key for axis in chosen.axes for key in axis.keys]
-    if twice := next((key for key in varied if key in keys), None):
-        raise RecipeError(f"{twice}: the grid varies it too: give its only value as --grid {twice}=VALUE")
-    evaluation, runs = scoring(options, chosen), chosen.runs()
-    _check_folder(options.output)
-    for run in runs:
-        _check_run(run, options.output, overrides)
-    return Plan(chosen, runs, overrides, evaluation)
-
-
-def _check_folder(output: Path) -> None:
-    """Raise RecipeError for a folder with files that no sweep wrote; hidden files are ignored."""
-    entries = sorted(output.iterdir()) if output.is_dir() else []
-    files_there = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
-    if files_there and (report.FILES[0] not in files_there or not set(files_there) <= set(report.FILES)):
-        other = next((name for name in files_there if name not in report.FILES), files_there[0])
-        raise RecipeError(f"--output {output}: holds files of something else ({other}): name a new or an empty folder")
-
-
-def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
-    """Raise RecipeError if a run's recipe cannot work, or if its folder holds a run of another recipe
-    or other data.
-    """
-    folder = output / run.name
     try:
-        recipe = load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={folder}"])
+        found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
+    except (PluginError, DataError) as error:
+        raise RecipeError(f"--tasks, --data: {error}") from None
+    refuse((bool(tasks) and not found, f"--data {options.data}: holds no data of the tasks {', '.join(tasks)}"))
+    return sweep, overrides
+
+
+def recipe_of(run: Run, output: Path, overrides: Sequence[str]) -> Recipe:
+    """Return a run's recipe.
+
+    Raises:
+        RecipeError: it cannot work; the message names the run.
+    """
+    try:
+        return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
     except RecipeError as error:
         raise RecipeError(f"{run.name}: {error}") from None
-    saved = folder / "recipe.yaml"
-    if not saved.is_file() or state(folder) == "new":
-        return
-    if changed := differing(load_saved(saved, recipe), recipe):
-        raise RecipeError(
-            f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
-        )
-    for key in replaced(folder, recipe, inputs(recipe, readable=True)) if (folder / INPUTS).is_file() else ():
-        raise RecipeError(
-            f"{folder}: its run read another {key} than is there now: put it back, or use another --output for this "
-            "sweep"
-        )
 
 
-def state(run: Path) -> str:
-    """Return "finished", "halted" (there is a checkpoint to resume from) or "new"."""
-    if (run / "model" / WEIGHTS).is_file():  # the last file that an export moves into place
-        return "finished"
-    return "halted" if Checkpoints(run).tags() else "new"
+def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
+    """Train a run to its end, or continue it; do nothing if it has finished.
 
-
-def describe(plan: Plan, output: Path) -> str:
-    """Return what `--dry-run` prints: the runs, what each changes, and its state."""
-    keys = report.columns(plan.runs)
-    short = grid.short_names(keys)
-    rows = [[run.name, *(run.settings[key] for key in keys), state(output / run.name)] for run in plan.runs]
-    lines = [f"{len(plan.runs)} runs of {', '.join(dict.fromkeys(run.settings[RECIPE] for run in plan.runs))}"]
-    lines += [f"all with {' '.join(plan.overrides)}"] if plan.overrides else []
-    return "\n".join([*lines, terminal.table(["run", *(short[key] for key in keys), ""], rows)])
-
-
-def train_command(run: Run, output: Path, overrides: Sequence[str], options: Sweep) -> list[str]:
-    """Return the command that trains a run, as a user would write it."""
-    folder = output / run.name
-    words = ["--recipe", run.settings[RECIPE], *overrides, *run.overrides(), f"output={folder}"]
-    words += ["--resume"] if state(folder) == "halted" else []
-    words += ["--quiet"] if options.quiet else []
-    return [sys.executable, "-m", "clearspan.train", *shlex.split(options.launcher), *words]
-
-
-class Starter:
-    """A context that runs commands one after the other. A signal to this process is passed to the running command,
-    which saves what it can.
-
-    Commands run in their own session, so that Ctrl-C reaches them through this process alone: the ranks are signaled,
-    and the launcher ends when they are done.
+    Raises:
+        CommandError, ValueError, OSError: the run failed, was stopped before its end, or its folder holds another run.
     """
-
-    def __init__(self) -> None:
-        self.signal = ""
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> "Starter":
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._handlers = {number: signal.signal(number, self._signalled) for number in numbers}
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def run(self, command: list[str], silent: bool = False) -> int:
-        """Run a command, with `silent` without its standard output; return its exit code."""
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL if silent else None, start_new_session=True)
-        if self.signal:
-            self.process.terminate()
-        code = self.process.wait()
-        self.process = None
-        return code
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        self.signal = signal.Signals(number).name
-        if self.process is not None:
-            self.process.terminate()
+    folder = options.output / run.name
+    wait_for(folder)
+    recipe = recipe_of(run, options.output, overrides)
+    if (state := repeated(recipe)) == "finished":
+        return
+    terminal.notice(f"run {run.name}, {state}")
+    shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
+    switches = words({"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet})
+    keys = [*overrides, *run.overrides(), f"output={folder}"]
+    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], "train", options.quiet)
+    if repeated(recipe) != "finished":
+        raise CommandError("was stopped before its end", 1)
 
 
 def wait_for(run: Path) -> None:
@@ -179,51 +118,96 @@ def wait_for(run: Path) -> None:
             time.sleep(1)
 
 
-def sweep(options: Sweep, plan: Plan, start: Callable[[list[str], bool], int], stopped: Callable[[], str]) -> int:
+def results(run: Path, options: Sweep) -> Path:
+    """Return the path of a run's evaluation on the sweep's tasks."""
+    protocol = "" if options.protocol == "full" else f",{options.protocol}"
+    return run / EVAL / f"{options.tasks or 'tasks'}{protocol}" / "results.json"
+
+
+def evaluate(run: Path, sweep: Grid, options: Sweep) -> None:
+    """Evaluate a finished run, unless it has been evaluated.
+
+    Raises:
+        CommandError, UsageError: the evaluation failed.
+    """
+    scored = results(run, options)
+    if sweep.tasks and not scored.is_file():
+        line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
+        line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
+        run_module("clearspan.eval", words(line), "python -m clearspan.eval", quiet=True)
+
+
+def scores_of(run: Path, scored: Path, score: str) -> Scores:
+    """Return a run's scores, the chosen one first. An average over some of its tasks only is named "incomplete"."""
+    scores: Scores = {}
+    if scored.is_file():
+        content = json.loads(scored.read_text())
+        tasks = {task: {k: v for k, v in each.items() if v is not None} for task, each in content["scores"].items()}
+        task, slash, metric = score.rpartition("/")
+        if slash and metric in tasks.get(task, {}):
+            scores[score] = tasks[task][metric]
+        chosen = average(score, tasks, least=1) if score and not slash else None
+        for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
+            if mean["value"] is not None:
+                scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = float(mean["value"])
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if dev := [line[DEV] for line in lines if DEV in line]:
+        scores[DEV] = max(dev)
+    losses: Scores = next((line for line in reversed(lines) if "loss" in line), {})
+    return scores or {name: value for name, value in losses.items() if name == "loss" or name.endswith("/loss")}
+
+
+def rows_of(runs: Sequence[Run], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
+    """Return a table's headings and rows: each run, the values of the grid's keys, and its figures as text."""
+    keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
+    names = list(dict.fromkeys(name for figures in by_run.values() for name in figures))
+    rows = [
+        [run.name, *(run.settings[key] for key in keys), *(by_run.get(run.name, {}).get(name, "") for name in names)]
+        for run in runs
+    ]
+    return [["run", *keys, *names], *rows]
+
+
+def printed(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table for the terminal, without the runs' names, which its other columns say."""
+    short = short_names(rows[0])
+    return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
+
+
+def sweep(options: Sweep) -> int:
     """Train and evaluate what is missing, and report; return the exit code.
 
-    Args:
-        start: runs a command to its end, without its output if the second argument is true; returns its exit code.
-        stopped: returns the signal that is to end the sweep, or "".
+    Raises:
+        RecipeError: a run's recipe or its folder cannot work.
     """
+    chosen, overrides = requested(options)
+    runs = chosen.runs()
+    states = {run.name: {"state": repeated(recipe_of(run, options.output, overrides))} for run in runs}
+    table = options.output / TABLE
+    if table.exists() and not table.read_text().startswith("run,"):
+        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
+    if options.dry_run:
+        recipes = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
+        heading = [f"{len(runs)} runs of {recipes}{' with ' * bool(overrides)}{' '.join(overrides)}"]
+        terminal.say("\n".join([*heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]))
+        return 0
+    by_run: dict[str, dict[str, str]] = {}
     failed: list[str] = []
-    by_run: dict[str, Scores] = {}
-    times: list[float] = []
-    for number, run in enumerate(plan.runs, 1):
-        folder, problem, began = options.output / run.name, "", time.perf_counter()
-        wait_for(folder)
-        if (before := state(folder)) != "finished" and not stopped():
-            left = sum(state(options.output / each.name) != "finished" for each in plan.runs[number - 1 :])
-            seconds = left * sum(times) / max(1, len(times))
-            rest = f"; {about(seconds, counted(left, 'run'))}" if seconds >= LONG_S else ""
-            terminal.notice(f"run {number} of {len(plan.runs)}, {before}: {run.name}{rest}")
-            if earlier := plan.scoring.results(folder):
-                earlier.unlink(missing_ok=True)  # of another model, which was trained here before
-            code = start(train_command(run, options.output, plan.overrides, options), False)
-            problem = f"training ended with exit code {code}" if code else ""
-            if not code and state(folder) != "finished" and not stopped():
-                problem = "was stopped before its end"
-        done = state(folder) == "finished"
-        if done and plan.scoring.tasks and not plan.scoring.evaluated(folder) and not stopped():
-            code = start(plan.scoring.command(folder, options.quiet), True)
-            problem = f"clearspan eval ended with exit code {code}" if code else ""
-        if before == "new" and not problem:
-            times.append(time.perf_counter() - began)
-        if problem and not stopped():
-            failed.append(terminal.visible(f"{run.name}: {problem}"))
-            print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
-        if done and (not plan.scoring.tasks or plan.scoring.evaluated(folder)):
-            by_run[run.name] = report.scores(folder, plan.scoring)
-    if name := stopped():
-        progress = f"{len(by_run)} of {len(plan.runs)} runs are done"
-        print(f"sweep: stopped by {name}: {progress}; the same command continues", file=sys.stderr)
-        return 1
-    comments = remarks(options.output, plan.runs, by_run)
-    notes = equal_rows(options.output, plan.runs, by_run)
-    report.write(options.output, plan.grid, plan.runs, by_run, comments, notes)
-    best = report.highest(by_run, plan.scoring.score)
-    written = f"{options.output}: table.csv, sweep.json{', figure.png' if by_run else ''}"
-    terminal.say("\n".join([report.table(plan.runs, by_run, comments), *notes, *([best] if best else []), written]))
+    with files.locked(options.output):
+        for run in runs:
+            folder = options.output / run.name
+            try:
+                train(run, overrides, options)
+                evaluate(folder, chosen, options)
+                scores = scores_of(folder, results(folder, options), chosen.score)
+                by_run[run.name] = {name: str(score) for name, score in scores.items()}
+            except (CommandError, UsageError, ValueError, OSError) as error:
+                failed.append(f"{run.name}: {terminal.one_line(error)}")
+                print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
+        rows, text = rows_of(runs, by_run), io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        files.write_text(table, text.getvalue())
+    terminal.say(f"{printed(rows)}\n{table}")
     if failed:
-        print(f"sweep: {len(failed)} of {len(plan.runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
+        print(f"sweep: {len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

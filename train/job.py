@@ -1,0 +1,205 @@
+"""One rank's part of a run, from the recipe to the exported model: what `train.run` starts once its options are parsed.
+
+recipe -> datasets, learner, feed, held-out examples -> output folder -> Trainer -> OUTPUT/model
+
+Importing this module imports torch and DeepSpeed, which takes seconds.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._dynamo.exc import TorchDynamoException
+
+from clearspan.common import files, terminal
+from clearspan.common.allocator import keep_tensors
+from clearspan.common.model_folder import EncoderError, some
+from clearspan.shards import Dataset, ShardError
+from clearspan.shards.manifest import ManifestError
+from clearspan.train import run_folder
+from clearspan.train.build import build_feed, build_held_out, build_learner
+from clearspan.train.card import facts
+from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.data.feed import Feed
+from clearspan.train.data.stream import StreamError
+from clearspan.train.engine.checkpoint import CheckpointError
+from clearspan.train.engine.loop import Trainer, total_steps
+from clearspan.train.engine.precision import check_ranks, resolve_precision
+from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, join_ranks
+from clearspan.train.engine.signals import leave_to_rank_0
+from clearspan.train.estimate import describe
+from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
+from clearspan.train.learner import Learner
+from clearspan.train.model.attention import VARLEN_DROPOUT
+from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.selection.dev_score import evaluator
+from clearspan.train.selection.validation import HeldOut
+
+NOTHING_PICKS = (
+    "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
+    "pick the best, give SentEval's folder, a csv of scored pairs, or held-out examples"
+)
+
+
+@contextlib.contextmanager
+def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
+    """Check the run's folder, lock it for this run, and save the resolved recipe and what the run reads in it; yield
+    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+
+    A dry run makes the same checks, but neither makes the folder nor writes to it.
+
+    Raises:
+        RecipeError: see `run_folder.check`.
+        CheckpointError: OUTPUT/model holds something that an export must not replace.
+        InUseError: another run has locked the folder.
+    """
+    run = Path(recipe.output)
+    run_folder.check_writable(run)
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
+        run_folder.check(recipe, resume)
+        resume = resume and bool(run_folder.tags(run))
+        check_replaceable(run / run_folder.MODEL)
+        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
+            run_folder.save(recipe)
+        yield resume
+
+
+def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOut | None, total: int) -> list[str]:
+    """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
+    lines: list[str] = learner.encoder.notes + feed.notes(total)
+    for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
+        lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
+    if recipe.training.eval_steps and not recipe.training.eval_data:
+        lines += held_out.notes() if held_out else [NOTHING_PICKS]
+    for name, data in recipe.data.items():
+        if data.validation and not (held_out and name in held_out.streams):
+            lines.append(f"data.{name}.validation: fewer examples than are contrasted with each other, so no losses")
+    if new := learner.encoder.new_weights:
+        lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {some(new)}")
+    if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
+        slow = "this torch has no variable-length attention with dropout, so attention is padded and slow"
+        lines.append(f"model: {slow}; use another torch, or a model without dropout in its attention")
+    return lines
+
+
+def check_vocabulary(datasets: Mapping[str, Dataset], learner: Learner) -> None:
+    """Raise RecipeError for a dataset with more token ids than the model has."""
+    size = learner.encoder.config.vocab_size
+    for name, dataset in datasets.items():
+        if dataset.manifest.tokenizer is not None and size < dataset.vocab_size:
+            raise RecipeError(
+                f"data.{name}.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
+                f"{size:,}: run the pipeline again"
+            )
+
+
+def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> None:
+    """Check everything that can be checked, then train and export; with `dry_run` only check and print.
+
+    Raises:
+        RecipeError: the recipe cannot work with its data, model or device.
+    """
+    recipe = load(name_or_file, overrides)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+    precision = resolve_precision(recipe, resume)
+    static = torch.cuda.is_available() and recipe.training.bf16 is True
+    learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
+    if static and recipe.training.compile:
+        learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
+    check_vocabulary(datasets, learner)
+    feed = build_feed(recipe, datasets, learner, rank, ranks)
+    total = total_steps(recipe, feed)
+    held_out = build_held_out(recipe, datasets, learner, rank, ranks)
+    evaluate = evaluator(recipe, datasets, tokenizer, quiet)
+    keep_tensors()
+    if dry_run and rank > 0:
+        return
+    if ranks > 1 and not dry_run:
+        join_ranks()
+        check_ranks(recipe)
+    with contextlib.ExitStack() as stack:
+        resumes = agreed(lambda: stack.enter_context(output(recipe, resume, dry_run)))
+        lines = [line for stream in feed.streams.values() for line in stream.left_out()] + precision
+        lines += [] if resumes else notes(recipe, learner, feed, held_out, total)
+        streams = {f"data.{name}": stream for name, stream in feed.streams.items()}
+        validation = {f"{name}.validation": stream for name, stream in held_out.streams.items()} if held_out else {}
+        if dry_run:
+            cost = describe(recipe, learner, sizes, {**streams, **validation}, total, ranks)
+            terminal.say("\n".join([to_yaml(recipe), cost, *lines]))
+            return
+        if resume and not resumes:
+            lines.insert(0, f"{recipe.output}: no checkpoint to resume from: starts from the beginning")
+        for line in lines if rank == 0 else ():
+            terminal.notice(line)
+        join_ranks()
+        trainer = Trainer(recipe, learner, feed, evaluate, quiet, held_out)
+        for line in trainer.resume() if resumes else ():
+            if rank == 0:
+                terminal.notice(line)
+        if resumes:
+            agreed(lambda: run_folder.save(recipe))
+        known = {**datasets, **{name: stream.dataset for name, stream in validation.items()}}
+        skeleton = Path(recipe.output) / SKELETON
+        agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, facts(known)))
+        trainer.fit()
+        agreed(lambda: finish(trainer))
+
+
+def finish(trainer: Trainer) -> None:
+    """Export a run that is complete, and print how the run ended."""
+    run = Path(trainer.recipe.output)
+    if trainer.step < trainer.total:
+        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; continue with --resume")
+    else:
+        exported = export(run, run / run_folder.MODEL)
+        run_folder.mark_finished(run)
+        terminal.notice(f"{run / run_folder.MODEL}: {exported}, after {trainer.step:,} steps")
+
+
+def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> int:
+    """Train; return the exit code: 0, 1 if the work failed, 2 if the recipe cannot work."""
+    same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
+    try:
+        train(name_or_file, overrides, resume, dry_run, quiet)
+    except ReportedElsewhereError as error:
+        return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
+    except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
+        printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # by rank 0
+        return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
+    except dist.DistNetworkError as error:
+        reason = str(error).splitlines()[0]
+        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
+    except TorchDynamoException as error:
+        reason = terminal.one_line(error)
+        return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
+    except torch.OutOfMemoryError:
+        return failed(
+            "the GPU has not enough memory for a step: set training.activation_checkpointing=true, "
+            "or see docs/training.md"
+        )
+    except RuntimeError as error:
+        if not lost_rank(error):
+            raise
+        return failed("another rank ended while this one waited for it; that rank's message gives the reason")
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return 0
+
+
+def failed(problem: str, code: int = 1) -> int:
+    """Print the problem that ended the run, if any, after giving rank 0 time to print its own; return the exit code."""
+    leave_to_rank_0()
+    if problem:
+        print(f"train: {problem}", file=sys.stderr)
+    return code
+
+
+def lost_rank(error: RuntimeError) -> bool:
+    """Return whether the connection between ranks broke: gloo has no error type for it, but names its source files."""
+    return isinstance(error, dist.DistBackendError) or "/gloo/transport/" in str(error)
