@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
+from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, UsageError, run_module, words
 from clearspan.common.files import remove_temporaries
@@ -41,11 +42,8 @@ from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
-from clearspan.train.build_encoder import build_encoder
-from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.config.recipe import load
 from clearspan.train.engine.ranks import name_accelerator
-from clearspan.train.export import save_model
-from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import DEV
 
 STAGES = {
@@ -121,17 +119,6 @@ def train(out: Path, name: str, recipe: str, *overrides: str, shards: str = "sha
     return out / "runs" / name / "model"
 
 
-def untrained(out: Path) -> Path:
-    """Export the transformer before training; return its folder."""
-    paths = [f"data.text.path={out / 'pairs'}", f"output={out / 'runs' / 'untrained'}"]
-    recipe = load("demo", [*paths, *TRANSFORMER])
-    tokenizer = load_tokenizer(Dataset(recipe.data["text"].path).local_tokenizer())
-    encoder = build_encoder(recipe, tokenizer)
-    encoder.drop_mlm_head()
-    save_model(encoder, tokenizer, Path(recipe.output) / "model", to_yaml(recipe))
-    return Path(recipe.output) / "model"
-
-
 def learning_curve(run: Path) -> tuple[list[int], list[float]]:
     """Return (steps, scores) of a run: the MRR, in percent, of finding the other crop of a held-out training module."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -167,7 +154,8 @@ def work(out: Path) -> int:
     totals = Dataset(out / "shards").manifest.totals
     sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
     print(f"  {sizes}, {num_titled:,} pairs; {num_pairs:,} pairs of other modules to find", flush=True)
-    models = {"untrained": str(untrained(out))}
+    paths = [f"data.text.path={out / 'pairs'}", f"output={out / 'runs' / 'untrained'}"]
+    models = {"untrained": str(export_untrained(load("demo", [*paths, *TRANSFORMER])))}
     with stage(*next(stages)):
         models["static"] = str(train(out, "static", "static"))
     with stage(*next(stages)):

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.processes import COLUMNS, NUM_PROCESSES, Process, contender, imported, main, pipeline, progress
-from benchmarks.report import alternating, columns, command, machine, median_ratio, option
+from benchmarks.processes import MEMORY, NUM_PROCESSES, Process, contender, main, pipeline, progress
+from benchmarks.report import alternating, command, machine, median_ratio, option, tabulated
 from clearspan.common.cores import num_cores
 
 CALL = 10_000
@@ -70,7 +70,6 @@ def encode_loop(output: Path, corpus: str, model: str, batch: str) -> float:
     import pyarrow as pa
     from sentence_transformers import SentenceTransformer
 
-    imported()
     start = time.perf_counter()
     encoder = SentenceTransformer(model, device="cpu")
     fields = [("id", pa.int64()), ("vector", pa.list_(pa.float32(), encoder.get_embedding_dimension()))]
@@ -125,7 +124,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
 
     def theirs() -> tuple[Process, dict[str, Any]]:
         progress(start, f"encode and a loop, {arguments.texts:,} texts")
-        process, *_ = contender(
+        process, _ = contender(
             "embed", "encode_loop", work / "loop", corpus, model, str(arguments.batch), variables=ALL_CORES
         )
         return process, {}
@@ -154,14 +153,13 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
-    keys = {"texts": ".0f", "seconds": ".1f", "texts_per_s": ".1f", "texts_per_cpu_s": ".1f"}
-    keys |= {"first_process_mb": ".0f", "other_process_mb": ".0f"}
-    rows = [[name, *(f"{row[key]:,{form}}" for key, form in keys.items())] for name, row in result["rows"].items()]
+    figures = {"texts": ("texts", ",.0f"), "seconds": ("seconds", ",.1f"), "texts/s": ("texts_per_s", ",.1f")}
+    figures |= {"texts/CPU s": ("texts_per_cpu_s", ",.1f"), **MEMORY}
     ours = f"{result['processes'] or 'its own choice of'} processes"
     lines = [
         f"{result['machine']['cores']} cores of {result['machine']['cpu']}, {ours} (the loop: one, "
         f"batches of {result['batch']}), {result['rounds']} rounds",
-        columns(["", "texts", "seconds", "texts/s", "texts/CPU s", *COLUMNS], rows),
+        tabulated("", result["rows"], figures),
         f"{result['times']} x the texts/s of the loop, {result['times_per_cpu_second']} x per processor second; "
         f"vectors differ by {result['apart']:.1e}",
     ]

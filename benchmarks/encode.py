@@ -26,7 +26,6 @@ from transformers import AutoModel
 
 from benchmarks.report import (
     alternating,
-    columns,
     command,
     finish,
     machine,
@@ -34,6 +33,7 @@ from benchmarks.report import (
     option,
     precisions_option,
     resolved_precisions,
+    tabulated,
     timed,
 )
 from clearspan.train.model.attention import PACKED_ATTENTION
@@ -131,12 +131,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
-    rows = []
-    for name, row in result["rows"].items():
-        rates = f"{row['texts']:,}", f"{row['texts_per_s']:,.0f}", f"{row['peer_texts_per_s']:,.0f}"
-        rows.append([name, *rates, f"{row['times']:.2f}x", f"{row['times_by_processor']:.2f}x"])
+    figures = {"texts": ("texts", ","), "texts/s": ("texts_per_s", ",.0f"), "peer": ("peer_texts_per_s", ",.0f")}
+    figures |= {"times": ("times", ".2f"), "by processor": ("times_by_processor", ".2f")}
     title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
-    return f"{title}\n{columns(['', 'texts', 'texts/s', 'peer', 'times', 'by processor'], rows)}"
+    return f"{title}\n{tabulated('', result['rows'], figures)}"
 
 
 def main() -> None:

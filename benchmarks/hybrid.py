@@ -1,11 +1,10 @@
-"""Hybrid search: the weight of a model beside BM25, and the cost of searching many texts.
+"""Hybrid search: the cost of searching many texts by a model and BM25 together.
 
-    python -m benchmarks.hybrid --model DIR --pairs TITLED.jsonl ... --text LINES.txt --texts 1000000 --work DIR
+    python -m benchmarks.hybrid --model DIR --text LINES.txt --texts 1000000 --work DIR
 
-Of each file of pairs ({title, text}) the MRR of finding the text of a title, in percent, for some weights: they chose
-the default. Then the lines of a file, repeated with a number in front, are embedded with their texts; a first search
-builds the index of words, a second finds it, a third has many queries. Times are of whole commands, memory the peak of
-one. The hits of some queries must be those of scores that are computed for all texts at once, in memory.
+The lines of a file, repeated with a number in front, are embedded with their texts; a first search builds the index of
+words, a second finds it, a third has many queries. Times are of whole commands, memory the peak of one. The hits of
+some queries must be those of scores that are computed for all texts at once, in memory.
 """
 
 import argparse
@@ -24,33 +23,12 @@ from benchmarks.report import columns, command, finish, machine, option
 from clearspan.common.commands import run_module
 from clearspan.common.encoder.folder import load
 from clearspan.common.ranking import BM25, HYBRID_WEIGHT, first, scale_and_shift
-from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.hybrid import Hybrid
-from clearspan.eval.tasks.retrieval import search
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
 
-WEIGHTS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-MOST_PAIRS = 1000
 QUERIES, TOP = 100, 10
 PEAK = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); " \
     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)"  # fmt: skip
-
-
-def weigh(model: Path, pairs: Path) -> dict[str, float]:
-    """Return the MRR in percent by weight."""
-    with pairs.open("rb") as lines:
-        rows = {row["text"]: row["title"] for row in map(json.loads, islice(lines, MOST_PAIRS))}
-    relevant = [np.array([number]) for number in range(len(rows))]
-    collection = Collection(list(rows), list(rows.values()), relevant, [np.ones(1, np.int64)] * len(rows))
-    encoder = Embedder(load(model).encode)
-    return {
-        str(weight): search(
-            *Hybrid(encoder, weight).ranking(collection.queries, collection.documents), collection
-        ).scores()["mrr"]
-        for weight in WEIGHTS
-    }
 
 
 def searched(vectors: Path, model: Path, queries: list[str], work: Path) -> tuple[float, float, list[list[float]]]:
@@ -86,11 +64,6 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     work, model = arguments.work, arguments.model
     work.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"machine": machine(), "model": model.name, "weights": {}}
-    for pairs in arguments.pairs:
-        result["weights"][pairs.stem] = weigh(model, pairs)
-    if arguments.text is None:
-        return result
     corpus, vectors = work / "corpus.jsonl", work / "vectors"
     write_corpus(arguments.text, corpus, arguments.texts)
     line = [f"--input={corpus}", f"--model={model}", f"--output={vectors}", "--keep-text", "--quiet"]
@@ -102,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     built, found, many = (searched(vectors, model, texts[:count], work) for count in (1, 1, QUERIES))
     expected = exact(vectors, model, texts[:TOP])
     differs = max(float(np.abs(np.array(row) - best).max()) for row, best in zip(many[2], expected, strict=False))
-    result["search"] = {
+    search = {
         "texts": arguments.texts,
         "embed_s": embedded_s,
         "first_s": built[0],
@@ -112,25 +85,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "ms_a_query": 1000 * (many[0] - found[0]) / (QUERIES - 1),
         "largest_difference": differs,
     }
-    return result
+    return {"machine": machine(), "model": model.name, "search": search}
 
 
 def table(result: dict[str, Any]) -> str:
-    heading = ["MRR at weight", *map(str, WEIGHTS)]
-    rows = [[name, *(f"{value:.2f}" for value in scores.values())] for name, scores in result["weights"].items()]
-    lines = [columns(heading, rows)] if rows else []
-    if cost := result.get("search"):
-        rows = [[name, f"{value:,.6g}"] for name, value in cost.items()]
-        lines.append(columns(["hybrid search", ""], rows))
-    return "\n\n".join(lines)
+    return columns(["hybrid search", ""], [[name, f"{value:,.6g}"] for name, value in result["search"].items()])
 
 
 def main() -> None:
     parser = command(__doc__, "hybrid")
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of a model")
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for corpus and vectors")
-    parser.add_argument("--pairs", type=Path, nargs="+", default=[], metavar="FILE", help=".jsonl with title and text")
-    parser.add_argument("--text", type=Path, metavar="FILE", help="lines of text, for the cost of a search")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="lines of text")
     option(parser, "texts", 1_000_000, "texts to search")
     finish(parser, measure, table)
 

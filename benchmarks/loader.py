@@ -10,8 +10,7 @@ P = 2). Figures are medians of processor time, which other load affects least, o
     on the fly  a torch DataLoader that processes each document like DeCLUTR's reader: the whole text is tokenized,
                 spans are sampled, and each is decoded and tokenized again; transformers' collator pads and masks
 
-Shards are measured with each of --batches documents a step. The rest of a step, the forward and backward pass of an
-encoder of --layers and --hidden, is measured with the first of these batch sizes.
+Shards are measured with each of --batches documents a step.
 """
 
 import argparse
@@ -30,7 +29,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
-from benchmarks.report import alternating, columns, command, machine, option, publish, timed
+from benchmarks.report import alternating, command, machine, option, publish, tabulated
 from benchmarks.synthetic import config_of
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
@@ -41,6 +40,7 @@ from clearspan.train.model.packing import Packed
 from clearspan.train.span_sampler import SpanConfig
 
 SPANS = SpanConfig()
+LAYERS, HIDDEN = 4, 256
 MIN_TOKENS = SPANS.required_tokens
 
 
@@ -99,10 +99,10 @@ class Ready(Exception):  # noqa: N818 (not an error)
 class Ours:
     """The recipe over a folder of shards, with this number of documents a step."""
 
-    def __init__(self, folder: str, documents: int, layers: int, hidden: int) -> None:
+    def __init__(self, folder: str, documents: int) -> None:
         names = ("model_type", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         names += ("max_position_embeddings", "type_vocab_size")
-        sizes = config_of(layers, hidden, 0.1)
+        sizes = config_of(LAYERS, HIDDEN, 0.1)
         config = {name: getattr(sizes, name) for name in names}
         changes = [f"model.config.{key}={value}" for key, value in config.items()]
         paths = [f"data.text.path={folder}", f"data.text.batch_size={documents}", "output=unused"]
@@ -131,13 +131,6 @@ class Ours:
             del self.learner.encoder.forward
             yield packed
 
-    def step_s(self, rounds: int) -> float:
-        """Return the processor seconds of a step, without reading its batch."""
-        taken = []
-        for batch, _ in zip(self.batches(), range(rounds + 1), strict=False):
-            taken.append(timed(lambda batch=batch: self.learner(batch)[0].backward())[0].processor)
-        return statistics.median(taken[1:])  # the first one warms up
-
 
 def rate(batches: Iterator[tuple[int, int]], documents: int) -> tuple[float, float]:
     """Return (documents, tokens) a processor second.
@@ -157,7 +150,7 @@ def rate(batches: Iterator[tuple[int, int]], documents: int) -> tuple[float, flo
 def measure(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
-    ours = {size: Ours(folder, size, arguments.layers, arguments.hidden) for size in arguments.batches}
+    ours = {size: Ours(folder, size) for size in arguments.batches}
 
     def theirs() -> Iterator[tuple[int, int]]:
         text = OnTheFly(arguments.text, tokenizer)
@@ -178,38 +171,20 @@ def measure(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
         documents, tokens = (statistics.median(each[i] for each in results) for i in (0, 1))
         times = statistics.median(a / b for (a, _), (b, _) in zip(results, rates["on the fly"], strict=True))
         rows[name] = {"documents_per_s": round(documents, 1), "tokens_per_s": round(tokens), "times": round(times, 1)}
-    size = arguments.batches[0]
-    step_s, loading_s = ours[size].step_s(2), size / rows[f"shards, {size} a step"]["documents_per_s"]
     return {
         "machine": machine(),
         "torch": torch.__version__,
         "text": arguments.text.name,
         "rounds": arguments.rounds,
         "rows": rows,
-        "step": {
-            "documents": size,
-            "layers": arguments.layers,
-            "hidden": arguments.hidden,
-            "seconds": round(step_s, 3),
-            "loading_seconds": round(loading_s, 5),
-            "share": round(loading_s / step_s, 5),
-        },
     }
 
 
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
-    rows = [
-        [name, f"{row['documents_per_s']:,.0f}", f"{row['tokens_per_s']:,}", f"{row['times']:.1f}x"]
-        for name, row in result["rows"].items()
-    ]
-    step = result["step"]
-    return (
-        f"one thread of {result['machine']['cpu']}, {result['text']}, medians of {result['rounds']} rounds\n"
-        f"{columns(['', 'documents/s', 'tokens/s', 'times'], rows)}\n"
-        f"step of {step['documents']} documents, {step['layers']} layers of {step['hidden']}: {step['seconds']:.2f} s; "
-        f"loading, sampling and packing take {100 * step['share']:.2f} % of it"
-    )
+    figures = {"documents/s": ("documents_per_s", ",.0f"), "tokens/s": ("tokens_per_s", ","), "times": ("times", ".1f")}
+    title = f"one thread of {result['machine']['cpu']}, {result['text']}, medians of {result['rounds']} rounds"
+    return f"{title}\n{tabulated('', result['rows'], figures)}"
 
 
 def main() -> None:
@@ -220,8 +195,6 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64], metavar="N", help=sizes)
     option(parser, "documents", 640, "documents a round, from shards")
     option(parser, "peer-documents", 32, "documents a round, on the fly")
-    option(parser, "layers", 4, "layers of the encoder")
-    option(parser, "hidden", 256, "hidden size of the encoder, with heads of 64")
     option(parser, "rounds", 5, "rounds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -26,15 +26,9 @@ import psutil
 from benchmarks.report import publish
 
 NUM_PROCESSES = 2
-COLUMNS = ("first MB", "worker MB")
+MEMORY = {"first MB": ("first_process_mb", ",.0f"), "worker MB": ("other_process_mb", ",.0f")}
+"""Columns of a table of `Process.memory`."""
 NONE: Mapping[str, str] = MappingProxyType({})
-_imported = 0.0
-
-
-def imported() -> None:
-    """Mark the end of a contender's imports: its processor time counts from here."""
-    global _imported
-    _imported = time.process_time()
 
 
 class Process:
@@ -109,14 +103,13 @@ def pipeline(
 
 def contender(
     module: str, name: str, output: Path, *words: str | Path, variables: Mapping[str, str] = NONE
-) -> tuple[Process, float, float]:
-    """Run a contender into a new folder; return (process, its seconds, its processor seconds after its imports)."""
+) -> tuple[Process, float]:
+    """Run a contender into a new folder; return (process, its seconds)."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     command = [sys.executable, "-m", f"benchmarks.{module}", "--contender", name, str(output), *map(str, words)]
     process = Process(*command, variables=variables)
-    seconds, cpu_seconds = map(float, process.output.split()[-2:])
-    return process, seconds, cpu_seconds
+    return process, float(process.output.split()[-1])
 
 
 def progress(start: float, text: str) -> None:
@@ -141,7 +134,7 @@ def main(
     arguments = parser.parse_args()
     if arguments.contender:
         name, output, *words = arguments.contender
-        print(contenders[name](Path(output), *words), time.process_time() - _imported)
+        print(contenders[name](Path(output), *words))
         return
     if missing := [f"--{name}" for name in required if getattr(arguments, name) is None]:
         parser.error(f"the following arguments are required: {', '.join(missing)}")

@@ -51,19 +51,6 @@ def alternating(contenders: Mapping[str, Callable[[], Result]], rounds: int) -> 
     return results
 
 
-def read_texts(path: Path, num_bytes: float, written: Callable[[str], str] = str) -> tuple[list[str], int]:
-    """Return the first texts of a .jsonl file, up to this many bytes, and their bytes as they are `written`."""
-    texts: list[str] = []
-    total = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            texts.append(json.loads(line)["text"])
-            total += len(written(texts[-1]).encode())
-            if total >= num_bytes:
-                break
-    return texts, total
-
-
 def median_ratio(numerators: Iterable[float], denominators: Iterable[float]) -> float:
     """Return the median of the ratios of each round, to two digits."""
     return round(statistics.median(a / b for a, b in zip(numerators, denominators, strict=True)), 2)
@@ -84,6 +71,19 @@ def machine() -> dict[str, Any]:
 def columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a text table whose columns, except the first, are aligned right."""
     return terminal.table(headings, rows, right=range(1, len(headings)), indent=0)
+
+
+def tabulated(heading: str, rows: Mapping[str, Mapping[str, Any]], figures: Mapping[str, tuple[str, str]]) -> str:
+    """Return a text table of named rows; an absent figure is left blank.
+
+    Args:
+        figures: heading of a column -> key in a row, and format.
+    """
+    cells = [
+        [name, *("" if row.get(key) is None else format(row[key], form) for key, form in figures.values())]
+        for name, row in rows.items()
+    ]
+    return columns([heading, *figures], cells)
 
 
 def command(doc: str | None, name: str) -> argparse.ArgumentParser:

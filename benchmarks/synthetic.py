@@ -1,5 +1,6 @@
 """Synthetic models and data for the benchmarks of a step: RoBERTa's layers with random weights, and random tokens."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -7,13 +8,19 @@ import numpy as np
 import torch
 from transformers import RobertaConfig, RobertaForMaskedLM
 
+from clearspan.shards import Dataset
 from clearspan.shards.ragged import Ragged
+from clearspan.train.build_encoder import build_encoder
+from clearspan.train.config.recipe import to_yaml
 from clearspan.train.data.batch import TokenLists
+from clearspan.train.export import save_model
 from clearspan.train.modalities import Modality
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import SpecialTokens
+from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives import Objective, Setting
+from clearspan.train.options import Recipe
 
 AnyObjective = TypeVar("AnyObjective", bound=Objective)
 
@@ -69,3 +76,14 @@ def wait_for(device: torch.device) -> None:
     """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def export_untrained(recipe: Recipe) -> Path:
+    """Export the encoder of a recipe as it is before training; return its folder."""
+    first = next(iter(recipe.data.values()))
+    tokenizer = load_tokenizer(Dataset(first.path).local_tokenizer())
+    encoder = build_encoder(recipe, tokenizer)
+    encoder.drop_mlm_head()
+    folder = Path(recipe.output) / "model"
+    save_model(encoder, tokenizer, folder, to_yaml(recipe))
+    return folder

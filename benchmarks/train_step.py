@@ -24,8 +24,8 @@ MFU, which covers the layers' weights and attention but not the masked-LM head.
 import argparse
 import itertools
 import statistics
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 import transformers
@@ -35,19 +35,18 @@ from benchmarks import peer_trainer
 from benchmarks.report import (
     Seconds,
     alternating,
-    columns,
     command,
     finish,
     machine,
     median_ratio,
     option,
     resolved_precisions,
+    tabulated,
     timed,
 )
 from benchmarks.span_step import Batches, Padded, budget, build, documents, moved, padded, padded_loss, plain
 from benchmarks.synthetic import SPECIAL, wait_for
 from clearspan.common.allocator import keep_tensors
-from clearspan.common.compute import PRECISIONS
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.engine.optimization import adamw
 from clearspan.train.engine.tracking import flops_per_token, layer_weights, peak_flops
@@ -59,22 +58,14 @@ from clearspan.train.schedules import OptimizerConfig
 MAX_GRAD_NORM = 1.0
 PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
 """Our contenders, and the peers that each is compared with."""
-DEFAULTS = {
-    "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "auto"]},
-    "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["auto"]},
+SIZES = {
+    "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1},
+    "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10},
 }
-"""Options by device: on CUDA, RoBERTa-base and enough documents for a GPU."""
-
-
-class Contender(Protocol):
-    """An implementation of a step."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The trained module."""
-
-    def seconds(self, steps: int, bf16: bool) -> Seconds:
-        """Return the mean time of a step, over this many steps."""
+"""By device: layers and hidden size of the encoder, documents of a step, different micro-batches, steps of a round. On
+CUDA it is RoBERTa-base with enough documents for a GPU."""
+PRECISIONS = {"cpu": ["fp32", "auto"], "cuda": ["auto"]}
+DROPOUT = 0.1
 
 
 class Loop:
@@ -124,16 +115,17 @@ class Bench:
         note: how sentence-transformers' trainer runs, or why it does not.
     """
 
-    def __init__(self, layers: int, hidden: int, dropout: float, count: int, batches: int, device: str) -> None:
-        self.device = torch.device(device)
-        self.count, self.host = count, [documents(count, number) for number in range(batches)]
+    def __init__(self, sizes: Mapping[str, int], device: str, dropout: float = DROPOUT) -> None:
+        self.device, self.count, self.steps = torch.device(device), sizes["documents"], sizes["steps"]
+        self.host = [documents(self.count, number) for number in range(sizes["batches"])]
         self.learners: dict[str, Learner] = {}
         self.inputs: dict[str, list[Padded]] = {}
         for name in PAIRS:
-            learner = self.learners[name] = build(layers, hidden, dropout, name == "packed pairs").to(self.device)
+            learner = self.learners[name] = build(sizes["layers"], sizes["hidden"], dropout, name == "packed pairs")
+            learner.to(self.device)
             self.inputs[name] = [padded(learner, moved(each, self.device)) for each in self.host]
         temperature = spans.Config().temperature
-        self.contenders: dict[str, Contender] = {
+        self.contenders: dict[str, Loop | peer_trainer.PeerTrainer] = {
             "packed": self.packed("packed"),
             "padded": self.padded(temperature, whole=False),
             "padded whole": self.padded(temperature, whole=True),
@@ -207,35 +199,20 @@ class Bench:
         inputs = self.inputs["packed" if name in ("packed", *PAIRS["packed"]) else "packed pairs"]
         return tuple(statistics.mean(getattr(each, key) for each in inputs) for key in ("tokens", "sequences", "rows"))
 
-    def memory(self, name: str, bf16: bool) -> float | None:
-        """Return the peak memory of a step in GB, without weights, AdamW and other contenders; on CUDA only."""
-        if self.device.type != "cuda":
-            return None
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        self.contenders[name].seconds(1, bf16)
-        return (torch.cuda.max_memory_allocated() - before) / 1e9
-
-    def row(self, name: str, rounds: list[Seconds], bf16: bool) -> dict[str, float | None]:
+    def row(self, name: str, rounds: list[Seconds]) -> dict[str, float | None]:
         """Return the figures of a contender."""
         seconds, tokens = statistics.median(each.clock for each in rounds), self.sizes(name)[0]
-        mfu, memory = self.mfu(name, seconds), self.memory(name, bf16)
-        return {
-            "seconds": round(seconds, 5),
-            "tokens_per_s": round(tokens / seconds),
-            "documents_per_s": round(self.count / seconds, 2),
-            "mfu": mfu and round(mfu, 4),
-            "memory_gb": memory and round(memory, 2),
-        }
+        return {"seconds": seconds, "tokens_per_s": tokens / seconds, "mfu": self.mfu(name, seconds)}
 
-    def measure(self, steps: int, warm_up: int, num_rounds: int, bf16: bool) -> dict[str, Any]:
+    def measure(self, num_rounds: int, bf16: bool) -> dict[str, Any]:
         """Return the figures of all contenders, and the ratios of each peer's time to ours, in one precision."""
         for contender in self.contenders.values():
-            contender.seconds(warm_up, bf16)
+            contender.seconds(len(self.host), bf16)
         rounds = alternating(
-            {name: lambda each=each: each.seconds(steps, bf16) for name, each in self.contenders.items()}, num_rounds
+            {name: lambda each=each: each.seconds(self.steps, bf16) for name, each in self.contenders.items()},
+            num_rounds,
         )
-        rows = {name: self.row(name, results, bf16) for name, results in rounds.items()}
+        rows = {name: self.row(name, results) for name, results in rounds.items()}
         times = {
             f"{ours} / {peer}": {
                 key: median_ratio(*((each[at] for each in rounds[name]) for name in (peer, ours)))
@@ -249,29 +226,28 @@ class Bench:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    options = {key: getattr(arguments, key) for key in ("dropout", "rounds")}
-    for key, default in DEFAULTS[arguments.device].items():
-        value = getattr(arguments, key)
-        options[key] = default if value is None else value
-    shape = (options[key] for key in ("layers", "hidden", "dropout", "documents", "batches"))
-    bench = Bench(*shape, arguments.device)
+    device = arguments.device
+    sizes = {**SIZES[device], **({"documents": arguments.documents} if arguments.documents else {})}
+    bench = Bench(sizes, device)
     bench.check()
-    if arguments.device == "cuda":
+    if device == "cuda":
         bench.compile()
     return {
         "machine": machine(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if arguments.device == "cuda" else arguments.device,
-        **options,
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        **sizes,
+        "dropout": DROPOUT,
+        "rounds": arguments.rounds,
         "note": bench.note,
         "inputs": {
             ours: dict(zip(("tokens", "sequences", "padded_rows"), bench.sizes(ours), strict=True)) for ours in PAIRS
         },
         "precisions": {
-            precision: bench.measure(options["steps"], options["batches"], options["rounds"], precision == "bf16")
-            for precision in resolved_precisions(options["precisions"], arguments.device)
+            precision: bench.measure(arguments.rounds, precision == "bf16")
+            for precision in resolved_precisions(PRECISIONS[device], device)
         },
     }
 
@@ -286,35 +262,19 @@ def table(result: dict[str, Any]) -> str:
     ]
     for name, sizes in result["inputs"].items():
         lines.append(f"{name}: {sizes['tokens']:,.0f} tokens, {sizes['padded_rows']:,.0f} rows if padded")
-    for precision, figures in result["precisions"].items():
-        rows = []
-        for name, row in figures["rows"].items():
-            mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
-            memory = "" if row["memory_gb"] is None else f"{row['memory_gb']:.1f}"
-            rates = f"{row['tokens_per_s']:,}", f"{row['documents_per_s']:,.1f}"
-            rows.append([name, f"{row['seconds']:.4f}", *rates, mfu, memory])
-        lines += ["", columns([precision, "seconds", "tokens/s", "documents/s", "MFU", "GB"], rows)]
-        for pair, times in figures["times"].items():
+    for precision, measured in result["precisions"].items():
+        figures = {"seconds": ("seconds", ".4f"), "tokens/s": ("tokens_per_s", ",.0f"), "MFU": ("mfu", ".1%")}
+        lines += ["", tabulated(precision, measured["rows"], figures)]
+        for pair, times in measured["times"].items():
             lines.append(f"{pair}: {times['times']:.2f}x, by processor time {times['times_by_processor']:.2f}x")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = command(__doc__, "train_step")
-    parser.add_argument("--device", default="cpu", choices=list(DEFAULTS))
-    for name, description in (
-        ("layers", "layers of the encoder"),
-        ("hidden", "hidden size of the encoder, with heads of 64"),
-        ("documents", "documents a step"),
-        ("batches", "different micro-batches"),
-        ("steps", "steps a round"),
-    ):
-        defaults = ", ".join(f"{options[name]} on {device}" for device, options in DEFAULTS.items())
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{description} (default {defaults})")
-    option(parser, "dropout", 0.1, "dropout")
+    parser.add_argument("--device", default="cpu", choices=list(SIZES))
+    parser.add_argument("--documents", type=int, metavar="N", help="documents a step (default 4 on cpu, 32 on cuda)")
     option(parser, "rounds", 5, "rounds")
-    text = "precisions to measure; auto: bf16 if the device multiplies it, else fp32 (default fp32 auto; on cuda auto)"
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help=text)
     finish(parser, measure, table)
 
 

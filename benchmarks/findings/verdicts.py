@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.findings.claims import Score
-
+Score = tuple[str, str]
+"""(task, metric) of `results.json`."""
 Floats = NDArray[np.float64]
 REPRODUCED, NOISE, OPPOSITE = "reproduced at this scale", "within noise", "opposite"
 

@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from benchmarks import size
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import pack_ids
 from clearspan.train.options import RecipeError
 from tests.train.test_encoder import CONFIGS, sequences
+from tests.train.test_gradient_caching import CACHING, made, micro_batches
 from tests.train.test_learner import learner_and_batch
 
 
@@ -39,17 +40,33 @@ def test_gradients_are_the_same_with_dropout_replayed(architecture: str) -> None
     assert all(map(torch.equal, *found))
 
 
-@pytest.mark.exhaustive
-def test_the_peak_of_memory_falls_with_each_and_lowest_with_both(capsys: pytest.CaptureFixture[str]) -> None:
-    """64 sentences in 8 micro-batches; the weights' gradients are what is left."""
-    ways = size.measure(sentences=64, micro_batches=8, layers=4, hidden=64)
-    with capsys.disabled():
-        print(f"\n{size.table(ways)}")
-    peaks = {way: one["peak_mib"] for way, one in ways.items()}
-    assert peaks["activation checkpointing"] < 0.6 * peaks["plain"]
-    assert peaks["gradient caching"] < 0.4 * peaks["plain"]
-    assert peaks["both"] < peaks["gradient caching"] and peaks["both"] < peaks["activation checkpointing"]
-    assert [one["loss"] for one in ways.values()] == pytest.approx([ways["plain"]["loss"]] * 4, rel=1e-5)
+def kept_bytes(overrides: list[str]) -> int:
+    """The most bytes that a forward keeps for its backward, without the weights."""
+    learner, feed, recipe = made(overrides)
+    batches = micro_batches(learner, feed, recipe.training.gradient_accumulation_steps)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in learner.parameters()}
+    most = 0
+    for batch, cached in zip(batches, learner.cache(iter(batches)) if len(batches) > 1 else [None], strict=True):
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            learner(batch, cached=cached)
+        most = max(most, sum(size for storage, size in kept.items() if storage not in weights))
+    return most
+
+
+@pytest.mark.slow
+def test_a_forward_keeps_less_with_each_and_least_with_both(tiny: list[str]) -> None:
+    given = [*tiny, "objectives.mlm=null", "data.text.batch_size=64"]
+    checkpointing = [*given, "training.activation_checkpointing=true"]
+    plain, recomputed = kept_bytes(given), kept_bytes(checkpointing)
+    cached, both = kept_bytes([*given, *CACHING]), kept_bytes([*checkpointing, *CACHING])
+    assert recomputed < 0.6 * plain and cached < 0.4 * plain
+    assert both < min(recomputed, cached)
 
 
 def test_an_architecture_without_it_is_refused(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

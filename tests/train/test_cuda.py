@@ -3,19 +3,24 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from benchmarks import mixed_step
 from benchmarks.span_step import Batches, budget, build, documents, moved
+from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
 from clearspan.train.data.ahead import copied_ahead
+from clearspan.train.data.batch import Batch
 from clearspan.train.engine.optimization import adamw
 from clearspan.train.learner import Learner
+from clearspan.train.modalities import audio, images
 from clearspan.train.model.attention import packed_attention, padded_attention
 from clearspan.train.model.packing import Packed, pack_ids
+from clearspan.train.objectives import Objective, patches, simcse
 from clearspan.train.options import ALL
 from clearspan.train.schedules import OptimizerConfig
 
@@ -178,9 +183,31 @@ def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(de
     assert loss(1) == pytest.approx(first, rel=1e-4) and other != pytest.approx(first, rel=1e-4)
 
 
+def with_pictures_and_clips() -> tuple[Learner, Batches]:
+    """SimCSE over sentences beside pictures and clips, with a micro-batch of random ones."""
+    encoder, generator = random_encoder(1, 64, 0.0), np.random.default_rng(0)
+    modalities = {"images": images.Images(images.Config()), "audio": audio.Audio(audio.Config(), 0.0, 0.5)}
+    text = simcse.SimCSE(simcse.Config(head="tanh"), setting(encoder, "simcse", "sentences"), ["tokens"])
+    objectives: list[Objective] = [weighted(text)]
+    for name, modality in modalities.items():
+        own = setting(encoder, name, name, modality)
+        objectives.append(weighted(patches.PatchContrast(patches.Config(loss="paper"), own, modality)))
+    embeddings = {name: modality.embedding(64) for name, modality in modalities.items()}
+    values = {
+        "images": torch.from_numpy(generator.integers(0, 256, (4, 2, 224, 224, 3), np.uint8)),
+        "audio": torch.from_numpy(generator.standard_normal((4, 1, 1024, 128)).astype(np.float16)),
+    }
+    numbers = torch.arange(4)
+    columns: dict[str, Any] = {"sentences": {"simcse/tokens": texts(generator.integers(4, 32, 4), generator)}}
+    for name, given in values.items():
+        columns[name] = {f"{name}/values": given, f"{name}/labels": numbers // 2}
+    batches = {name: Batch(each, numbers, 0 * numbers) for name, each in columns.items()}
+    return Learner(encoder, objectives, SPECIAL, embeddings), batches
+
+
 @pytest.mark.exhaustive
 def test_pictures_clips_and_texts_share_one_forward(device: torch.device) -> None:
-    learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, 0)
+    learner, given = with_pictures_and_clips()
     alone = learner(given)[0].item()
     learner.to(device)
     loss = loss_of(learner, moved(given, device), device)
