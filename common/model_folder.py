@@ -1,13 +1,17 @@
 """The files of a model folder that are not weights: read within bounds and checked before a library reads them.
 
-Libraries accept settings of the wrong type, and tokenizers that belong to another model, without a warning. Both the
-trainer and the evaluator check a folder here first. `common.pretrained` loads and checks the weights.
+Libraries accept settings of the wrong type, and tokenizers that belong to another model, without a warning. Trainer,
+evaluator and pipelines check a folder here first. `common.pretrained` loads and checks the weights.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from clearspan.common.terminal import MOST_SAID, one_line
 
 MOST_BYTES = 1 << 24
 """Size limit of a JSON file of settings."""
@@ -28,8 +32,27 @@ SPARE = 1024
 
 Embedding tables are padded to a multiple of 64, 128 or more; some tokenizers list added tokens that no text yields.
 """
-MOST_MISSING = 0.01
-"""Share of a vocabulary file's tokens that its tokenizer may lack, e.g. lines that cannot be tokens."""
+LIMITS = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+"""Names that sentence-transformers has used for the file of length limits; the first file that exists counts."""
+INFERENCE = "config_sentence_transformers.json"
+"""sentence-transformers' file of prompts and of the similarity."""
+Expected = tuple[str, Callable[[Any], bool]]
+POSITIVE: Expected = ("a positive number", lambda value: type(value) is int and value > 0)
+BOOLEAN: Expected = ("true or false", lambda value: type(value) is bool)
+SETTINGS: Mapping[str, Expected] = {
+    "max_seq_length": POSITIVE,
+    "do_lower_case": BOOLEAN,
+    "truncate_dim": POSITIVE,
+    "model_type": ("SentenceTransformer", lambda value: value == "SentenceTransformer"),
+    # The library silently uses Tanh in place of an activation that it may not import.
+    "activation_function": ("one of torch's", lambda value: isinstance(value, str) and value.startswith("torch.")),
+}
+"""Settings that affect every embedding, and that the library may misread: what each must be. `pooling_mode_...` must be
+`BOOLEAN`.
+"""
 
 
 class EncoderError(ValueError):
@@ -94,6 +117,107 @@ def read_modules(folder: Path) -> list[Module]:
     return [Module(entry["name"], entry["type"].rsplit(".", 1)[-1], folder / entry["path"]) for entry in modules]
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in a file of a sentence-transformers folder; none without the file.
+
+    Raises:
+        EncoderError: the file cannot be read, or a setting has a wrong type; the message names both.
+    """
+    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
+    for key, value in settings.items():
+        expected = BOOLEAN if key.startswith("pooling_mode_") else SETTINGS.get(key)
+        if expected and value is not None and not expected[1](value):
+            raise EncoderError(f"{path}: {key} must be {expected[0]}, not {value!r}")
+    return settings
+
+
+def read_inference(folder: Path) -> dict[str, Any]:
+    """Return the settings of `INFERENCE`.
+
+    Raises:
+        EncoderError: one of them is invalid.
+    """
+    settings = read_settings(folder / INFERENCE)
+    prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    texts = [key for key, prompt in prompts.items() if isinstance(prompt, str)] if isinstance(prompts, dict) else []
+    if name is not None and name not in texts:
+        raise EncoderError(f"{folder / INFERENCE}: default_prompt_name {name!r} is no text among its prompts")
+    return settings
+
+
+def check_modules(folder: Path, modules: list[Module]) -> None:
+    """Check every setting of a sentence-transformers folder that the library itself does not check.
+
+    Raises:
+        EncoderError: the message names the file and the setting.
+    """
+    read_inference(folder)
+    for module in modules:
+        if module.kind in ("Router", "Asym"):
+            raise EncoderError(
+                f"{folder}: the module {module.kind} is not supported: a text's route through it is unknown"
+            )
+        if module.kind == "Transformer":
+            check_transformer(module.folder)
+            continue
+        path = module.folder / "config.json"
+        settings = read_settings(path)
+        if module.kind == "StaticEmbedding":
+            check_tokenizer_files(module.folder)
+        modes = [value for key, value in settings.items() if key.startswith("pooling_mode_")]
+        if modes and not any(modes):
+            raise EncoderError(f"{path}: no pooling is chosen: set one pooling_mode_... to true")
+
+
+def check_transformer(folder: Path) -> None:
+    """Check a transformer's configuration, its length limits and its tokenizer files.
+
+    Raises:
+        EncoderError: the folder holds no model, or a setting is invalid; the message names the file.
+    """
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"{folder}: no config.json here, so this is no model folder; give the folder that holds it")
+    embeddings = check_config(folder).get("vocab_size")
+    check_tokenizer_files(folder)
+    read_settings(next((path for name in LIMITS if (path := folder / name).is_file()), folder / LIMITS[0]))
+    if (folder / "tokenizer.json").is_file():
+        _check_ids(folder / "tokenizer.json", embeddings if isinstance(embeddings, int) else 0)
+
+
+def check_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a folder's model, whose type must be built into transformers.
+
+    Raises:
+        EncoderError: the configuration cannot be read, its type is unknown, or the folder holds an adapter.
+    """
+    import transformers  # takes seconds
+
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"{folder}: an adapter's weights are not supported: merge them into the base model")
+    config: dict[str, Any] = read_json(folder / "config.json")
+    model_type = config.get("model_type")
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING):
+        raise EncoderError(
+            f"{folder / 'config.json'}: model_type {model_type!r} is unknown to transformers "
+            f"{transformers.__version__}, and code that comes with a model is never run"
+        )
+    return config
+
+
+def _check_ids(path: Path, embeddings: int) -> None:
+    """Bound a tokenizer's ids: transformers allocates an entry for each id up to the largest in the file."""
+    try:
+        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    except Exception as error:  # tokenizers raises plain Exception
+        raise EncoderError(f"{path}: cannot be read as a tokenizer ({one_line(error, MOST_SAID)})") from None
+    token, largest = max(vocabulary.items(), key=lambda item: item[1], default=("", 0))
+    if largest >= embeddings + 2 * len(vocabulary):
+        raise EncoderError(
+            f"{path}: {token[:40]!r} has id {largest:,} in a vocabulary of {len(vocabulary):,}, for a model of "
+            f"{embeddings:,} embeddings: correct the id"
+        )
+
+
 def check_tokenizer_files(folder: Path) -> list[str]:
     """Return the names of the files that hold a tokenizer's tokens.
 
@@ -117,23 +241,15 @@ def check_tokenizer_files(folder: Path) -> list[str]:
 def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:
     """Refuse a tokenizer that does not belong to the model beside it.
 
-    The numbers of embeddings and tokens may differ. This function refuses:
-
-    - more than twice as many embeddings as tokens, or fewer embeddings than tokens, both beyond `SPARE`;
-    - a token whose id differs from the one in the folder's `vocab.txt` or `vocab.json`;
-    - a tokenizer that lacks more than `MOST_MISSING` of the tokens of such a file;
-    - a `merges.txt` whose merges do not produce the tokens of `vocab.json`: with merges missing, words fall apart into
-      letters. The file is checked only where it is used, i.e. without a `tokenizer.json`.
-
-    A vocabulary file whose lines are not tokens (PhoBERT's also hold counts) is not compared. A wrong tokenizer of
-    similar size without a vocabulary file beside it is not detected.
+    The numbers of embeddings and tokens may differ. More than twice as many embeddings as tokens, or fewer embeddings
+    than tokens, both beyond `SPARE`, are refused. Another model's tokenizer of similar size is not detected.
 
     Args:
         vocabulary: token -> id of the tokenizer that was loaded from the folder, added tokens included.
         num_embeddings: rows of the model's input embeddings.
 
     Raises:
-        EncoderError: the message names both numbers, or the file and a token.
+        EncoderError: the message names both numbers.
     """
     num_tokens = len(vocabulary)
     if num_embeddings > 2 * num_tokens + SPARE or num_tokens > num_embeddings + SPARE:
@@ -141,60 +257,3 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
             f"{folder}: its tokenizer has {num_tokens:,} tokens, and its model {num_embeddings:,} embeddings: they "
             f"do not belong together: {MEND}"
         )
-    for name in ("vocab.txt", "vocab.json"):
-        if not (folder / name).is_file():
-            continue
-        ids = _ids_by_token(folder / name)
-        common = [token for token in ids if token in vocabulary]
-        differing = [token for token in common if vocabulary[token] not in ids[token]]
-        if differing:
-            token = differing[0]
-            raise EncoderError(
-                f"{folder}: its tokenizer and {name} give {len(differing):,} of {len(common):,} tokens different ids, "
-                f"e.g. {token[:40]!r} {vocabulary[token]:,} and {min(ids[token]):,}: {MEND}"
-            )
-        missing = len(ids) - len(common)
-        if common and missing > MOST_MISSING * len(ids):
-            raise EncoderError(
-                f"{folder}: its tokenizer has {num_tokens:,} tokens and lacks {missing:,} of the {len(ids):,} in "
-                f"{name}: {MEND}"
-            )
-        if name == "vocab.json" and (folder / "merges.txt").is_file() and not (folder / "tokenizer.json").is_file():
-            _check_merges(folder / "merges.txt", ids)
-
-
-def _check_merges(path: Path, vocabulary: Collection[str]) -> None:
-    """Raise EncoderError if merges leave out more than `MOST_MISSING` of a vocabulary's tokens of several letters."""
-    try:
-        merges = [line.split() for line in path.read_text(encoding="utf-8").split("\n")]
-    except ValueError as error:
-        raise EncoderError(f"{path}: cannot be read as UTF-8 ({error})") from None
-    merged = {_letters(left + right) for left, right, *_ in (merge for merge in merges if len(merge) > 1)}
-    tokens = {token for token in map(_letters, vocabulary) if len(token) > 1}
-    if len(tokens - merged) > MOST_MISSING * len(tokens):
-        raise EncoderError(
-            f"{path}: lacks the merges for {len(tokens - merged):,} of the {len(tokens):,} tokens of several "
-            f"letters in vocab.json: {MEND}"
-        )
-
-
-def _letters(token: str) -> str:
-    """Return a BPE token without the marker for the end (`</w>`) or the continuation (`@@`) of a word."""
-    return token.removesuffix("</w>").removesuffix("@@")
-
-
-def _ids_by_token(path: Path) -> dict[str, set[int]]:
-    """Return the ids of each token in a vocabulary file; a token that `vocab.txt` repeats has several."""
-    if path.suffix == ".json":
-        content = read_json(path, dict, TOKENIZER_BYTES)
-        return {token: {number} for token, number in content.items() if isinstance(number, int)}
-    ids: dict[str, set[int]] = {}
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                # Libraries differ in whether they strip trailing white space from a token.
-                for token in {line.rstrip("\n"), line.rstrip()} - {""}:
-                    ids.setdefault(token, set()).add(number)
-    except ValueError as error:
-        raise EncoderError(f"{path}: cannot be read as UTF-8 ({error})") from None
-    return ids

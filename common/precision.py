@@ -3,19 +3,16 @@
     device                 -> Bfloat16(hardware, reason, cost)
     what the user asks for -> Choice(bf16, line to print), the same on the same machine every time
 
-A CPU is judged by what torch and oneDNN say of it, not by a list of names: torch must give bfloat16 products to oneDNN,
-the CPU must have instructions for them, and the environment must let oneDNN use these instructions.
+A CPU is judged by what torch says of it, not by a list of names: torch must give bfloat16 products to oneDNN, and the
+CPU must have instructions for them.
 """
 
-import os
 from typing import Literal, NamedTuple
 
 import torch
 
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
 """Instructions that multiply bfloat16, as torch names them; the last one is Arm's."""
-WITHOUT_UNITS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
-"""Values of oneDNN's MAX_CPU_ISA that exclude these instructions."""
 FAR_SLOWER, SLOWER = "about 15 to 30 times slower than fp32", "about 5 times slower than fp32"
 """Cost of emulated bfloat16 without oneDNN, and with its kernels for AVX-512."""
 
@@ -58,11 +55,8 @@ def bfloat16(device: torch.device | str) -> Bfloat16:
         return Bfloat16(False, f"whether {device.type} multiplies bfloat16 is unknown", "perhaps slower than fp32")
     if not _onednn_takes_bfloat16():
         return Bfloat16(False, "torch has no fast bfloat16 products on this CPU", FAR_SLOWER)
-    if not (units := _units()):
+    if not (units := [unit for unit in UNITS if torch.cpu.get_capabilities().get(unit)]):
         return Bfloat16(False, "this CPU has no instructions that multiply bfloat16", SLOWER)
-    variable = next((name for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if os.environ.get(name)), "")
-    if os.environ.get(variable, "").upper() in WITHOUT_UNITS:
-        return Bfloat16(False, f"{variable}={os.environ[variable]} excludes this CPU's {' and '.join(units)}", SLOWER)
     return Bfloat16(True, f"this CPU has {' and '.join(units)}")
 
 
@@ -89,13 +83,3 @@ def _onednn_takes_bfloat16() -> bool:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):
         return False
-
-
-def _units() -> list[str]:
-    """Return this CPU's instructions that multiply bfloat16; none if this torch does not say so."""
-    try:
-        capabilities = torch.cpu.get_capabilities()
-    except (AttributeError, RuntimeError):
-        older = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-        capabilities = {"avx512_bf16": older()}
-    return [unit for unit in UNITS if capabilities.get(unit)]

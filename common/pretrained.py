@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
 
-from clearspan.common.model_folder import MEND, EncoderError, read_json, some
+from clearspan.common.model_folder import MEND, EncoderError, check_config, some
 
 
 @contextlib.contextmanager
@@ -33,24 +33,6 @@ def quiet_transformers() -> Iterator[None]:
         log.set_verbosity(verbosity)
         if bars:
             log.enable_progress_bar()
-
-
-def check_config(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a folder's model, whose type must be built into transformers.
-
-    Raises:
-        EncoderError: the configuration cannot be read, its type is unknown, or the folder holds an adapter.
-    """
-    if (folder / "adapter_config.json").is_file():
-        raise EncoderError(f"{folder}: an adapter's weights are not supported: merge them into the base model")
-    config: dict[str, Any] = read_json(folder / "config.json")
-    model_type = config.get("model_type")
-    if model_type is not None and (not isinstance(model_type, str) or model_type not in CONFIG_MAPPING):
-        raise EncoderError(
-            f"{folder / 'config.json'}: model_type {model_type!r} is unknown to transformers "
-            f"{transformers.__version__}, and code that comes with a model is never run"
-        )
-    return config
 
 
 def load_model(

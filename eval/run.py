@@ -263,11 +263,6 @@ def _embedding_warnings(request: Request, embedder: Embedder, cache: Cache | Non
             f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
             "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
         )
-    if cache and cache.num_damaged:
-        warnings.append(
-            f"embeddings damaged in {request.cached}: {cache.num_damaged:,} (they do not match their checksums); they "
-            "were computed again: check that disk"
-        )
     return warnings + (cache.warnings if cache else [])
 
 

@@ -16,7 +16,7 @@ from clearspan.common.progress import Bar
 from clearspan.common.ranking import BM25, first, scale_and_shift
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kept import kept
-from clearspan.pipelines.nearest import Hit, Similarity, check_finite, contents_of
+from clearspan.pipelines.nearest import Hit, Similarity, contents_of
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 
@@ -44,7 +44,7 @@ def search(
 
     Raises:
         PipelineError: the dataset keeps no texts, or they hold no word.
-        ShardError: a shard is damaged, or holds a vector that is not finite.
+        ShardError: a shard is damaged.
     """
     words = _Words(kept(dataset, f"{VERSION} bm25", "bm25", lambda path: _write(dataset, path, quiet)))
     size = max(1, TOGETHER // dataset.num_examples)
@@ -54,13 +54,11 @@ def search(
             scores = words.scores(texts[start : start + size], dataset.num_examples)
             _scale(scores, 1 - weight)
             dense, seen = np.empty_like(scores), 0
-            for shard in dataset.shards:
-                for batch in dataset.batches(shard):
-                    products = similarity(queries[start : start + size], vectors.decoded(batch))
-                    check_finite(products, dataset, shard)
-                    dense[:, seen : seen + batch.num_rows] = products
-                    seen += batch.num_rows
-                    bar.update(batch.num_rows)
+            for batch in dataset:
+                products = similarity(queries[start : start + size], vectors.decoded(batch))
+                dense[:, seen : seen + batch.num_rows] = products
+                seen += batch.num_rows
+                bar.update(batch.num_rows)
             _scale(dense, weight)
             scores += dense
             for row in scores:

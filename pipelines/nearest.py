@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from clearspan.common.progress import Bar
 from clearspan.shards import vectors
-from clearspan.shards.manifest import ShardInfo
-from clearspan.shards.reader import Dataset, ShardError
+from clearspan.shards.reader import Dataset
 
 TOGETHER = 1024
 """Number of queries that are compared with a batch at once."""
@@ -83,29 +82,20 @@ def contents_of(dataset: Dataset, rows: Collection[int]) -> dict[int, tuple[int,
     return known
 
 
-def check_finite(scores: np.ndarray, dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError if a score is not finite, because a vector of this shard is not."""
-    if not np.isfinite(scores).all():
-        raise ShardError(f"{dataset.folder}: {shard.name}: holds a vector with a NaN or an infinity")
-
-
 def search(
     dataset: Dataset, similarity: Similarity, queries: np.ndarray, top: int, quiet: bool = False
 ) -> list[list[Hit]]:
     """Return the `top` nearest vectors of a dataset to each query (n, dim), best first.
 
     Raises:
-        ShardError: a shard is damaged, or holds a vector that is not finite.
+        ShardError: a shard is damaged.
     """
     blocks = [queries[first : first + TOGETHER] for first in range(0, len(queries), TOGETHER)]
     best = [Best(len(block), top) for block in blocks]
     with Bar(dataset.num_examples, f"searching {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
-        for shard in dataset.shards:
-            for batch in dataset.batches(shard):
-                others = vectors.decoded(batch)
-                for block, found in zip(blocks, best, strict=True):
-                    scores = similarity(block, others)
-                    check_finite(scores, dataset, shard)
-                    found.add(scores, batch)
-                bar.update(batch.num_rows)
+        for batch in dataset:
+            others = vectors.decoded(batch)
+            for block, found in zip(blocks, best, strict=True):
+                found.add(similarity(block, others), batch)
+            bar.update(batch.num_rows)
     return [hits for found in best for hits in found.hits]

@@ -15,20 +15,21 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Le
 
-from clearspan.common import terminal
+from clearspan.common import plugins, terminal
 from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet, lines_in
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import one_line
-from clearspan.pipelines import faiss_index, hybrid, nearest
+from clearspan.pipelines import hybrid, nearest
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.vectors import ModelOptions, load_model
 from clearspan.pipelines.nearest import Hit
 from clearspan.shards.reader import Dataset
 
-INDEXES = ("faiss",)
+INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
+"""Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
 
@@ -49,7 +50,7 @@ class Search(ModelOptions):
     query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
     queries: Annotated[Sequence[str], Flag("a file with a query on each line", "FILE", parse=lines_in)] = ()
     top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
-    index: Annotated[str | None, Flag(APPROXIMATE, choices=INDEXES)] = None
+    index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
     quiet: Quiet = False
     json: Json = False
@@ -60,7 +61,7 @@ class Search(ModelOptions):
             raise ValueError("no query: pass --query TEXT or --queries FILE")
         if any(not isinstance(text, str) or not text.strip() for text in self.texts):
             raise ValueError("--query must be a text, and not empty")
-        if any(_is_broken(text) for text in self.texts):
+        if any(text != text.encode("utf-8", "ignore").decode() for text in self.texts):
             raise ValueError("--query must be valid UTF-8")
         if self.hybrid is not None and self.index:
             raise ValueError("--hybrid scores every text: leave out --index")
@@ -99,15 +100,11 @@ class Search(ModelOptions):
             of_queries = queries, self.texts, self.hybrid, self.top, self.quiet
             hits = hybrid.search(dataset, model.similarity, *of_queries)
         elif self.index:
-            hits = faiss_index.search(dataset, model.similarity_name, queries, self.top, self.quiet)
+            search_index = plugins.load_function(INDEXES[self.index], "a function that searches a dataset")
+            hits = search_index(dataset, model.similarity_name, queries, self.top, self.quiet)
         else:
             hits = nearest.search(dataset, model.similarity, queries, self.top, self.quiet)
         return Results(self.folder, self.texts, hits, compute)
-
-
-def _is_broken(text: str) -> bool:
-    """Return whether a text holds half of a surrogate pair, as that of bytes that are not UTF-8."""
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 @dataclasses.dataclass(frozen=True)

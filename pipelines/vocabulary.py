@@ -20,10 +20,10 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
-from clearspan.pipelines.kinds.text_inputs import TextReading, text_of
+from clearspan.pipelines.kinds.text_inputs import TextReading, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
@@ -144,16 +144,7 @@ class _Texts:
             for unit in plan.units:
                 before = self.num_bytes
                 records = read_pieces(plan.root, unit.pieces, options.reading())
-                for record in self.tally.readable(records):
-                    counts.read += 1
-                    try:
-                        text, data = text_of(record, options.text_field)
-                    except RecordError as problem:
-                        self.tally.reject(record, problem)
-                        continue
-                    if not text.strip():
-                        counts.filtered["empty"] += 1
-                        continue
+                for _, text, data in texts_of(self.tally.readable(records), options.text_field, self.tally):
                     counts.kept += 1
                     self.num_bytes += len(data)
                     yield text

@@ -176,15 +176,8 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
     except (RecipeError, ShardError):
         raise
     except Exception as error:  # transformers and torch raise any type for a user's values
-        reason = one_line(error, MOST_SAID)
-        if "Padding_idx" in reason:
-            reason = (
-                f"its positions start at the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
-                "has: take a tokenizer whose padding token has a low id, or another model_type"
-            )
-        raise RecipeError(
-            f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
-        ) from None
+        kind = "" if isinstance(error, EncoderError) else f"{type(error).__name__}: "
+        raise RecipeError(f"model: {kind}{one_line(error, MOST_SAID)}") from None
 
 
 def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Encoder:

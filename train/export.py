@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from clearspan.common import files, terminal
+from clearspan.common.model_folder import read_json
 from clearspan.common.options import Flag, Options, run
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
 
@@ -46,13 +47,12 @@ def save_model(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
-    from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
     from clearspan.train.model.mlm_head import save_mlm_head
 
     settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), temporary_folder(folder) as stage:
+    with quiet_transformers(), files.temporary_folder(folder) as stage:
         modules = _transformer(encoder, tokenizer, stage) if encoder.attends else [_table(encoder, tokenizer)]
         modules += [*copy.deepcopy(list(encoder.head)), *([Normalize()] if settings.normalize else [])]
         model = SentenceTransformer(
@@ -117,13 +117,12 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: a file cannot be written.
     """
-    from clearspan.common.files import TEMPORARY, path_in_errors
     from clearspan.train.engine.checkpoint import CheckpointError
 
-    part = folder / f"{TEMPORARY}{SKELETON}"
+    part = folder / f"{files.TEMPORARY}{SKELETON}"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        with path_in_errors(folder):
+        with files.path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
             inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
@@ -147,7 +146,6 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from clearspan.common.model_folder import read_json
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Inference
@@ -238,8 +236,6 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 
 def _origin(run: Path, step: int) -> Origin:
     """Return the facts about a run's data, and the scores of a step."""
-    from clearspan.common.model_folder import read_json
-
     return Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
 
 

@@ -20,37 +20,34 @@ OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 """Suffixes of files that do not count: model cards, images, weights for other frameworks."""
 
 
-def model_files(folder: Path, modules: Sequence[Path]) -> dict[str, str]:
+def model_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, by its path in the folder.
 
     The files are those directly in the folder, and all in the folders of its modules.
+
+    Raises:
+        EncoderError: the folder's list of modules cannot be read.
     """
     paths = {path for path in folder.iterdir() if path.is_file()}
-    for module in modules:
-        if module.resolve() != folder.resolve():
-            paths |= {path for path in module.rglob("*") if path.is_file()}
+    for module in read_modules(folder):
+        if module.folder.resolve() != folder.resolve():
+            paths |= {path for path in module.folder.rglob("*") if path.is_file()}
     relevant = sorted(path for path in paths if path.suffix.lower() not in OTHERS and not path.name.startswith("."))
     return {str(path.relative_to(folder)): sha256(path) for path in relevant}
 
 
 def model_sha256(folder: Path) -> str:
-    """Return the SHA-256, in hexadecimal, of all files of a model folder that affect its embeddings.
-
-    Raises:
-        EncoderError: the folder's list of modules cannot be read.
-    """
-    return digest(files=model_files(folder, [module.folder for module in read_modules(folder)]))
+    """Return the SHA-256, in hexadecimal, of all files of a model folder that affect its embeddings."""
+    return digest(files=model_files(folder))
 
 
-def folder_fingerprint(
-    folder: Path, modules: Sequence[Path], settings: Mapping[str, str], libraries: Sequence[str] = LIBRARIES
-) -> str:
+def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Sequence[str] = LIBRARIES) -> str:
     """Return the SHA-256, in hexadecimal, of a model folder's files, of settings, and of the libraries' versions.
 
     The batch size is not included, although it affects the last digit of an embedding.
     """
     versions = {name: version(name) for name in libraries}
-    return digest(files=model_files(folder, modules), settings=dict(settings), versions=versions)
+    return digest(files=model_files(folder), settings=dict(settings), versions=versions)
 
 
 def digest(**what: object) -> str:

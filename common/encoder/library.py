@@ -22,8 +22,13 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
-from clearspan.common.encoder.settings import check_modules, check_transformer
-from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
+from clearspan.common.model_folder import (
+    EncoderError,
+    check_modules,
+    check_tokenizer,
+    check_transformer,
+    read_modules,
+)
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
@@ -56,10 +61,6 @@ class Model(FolderEncoder):
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
         return np.asarray(scores.cpu().numpy(), np.float32)
-
-    def limit_threads(self) -> None:
-        """Make torch compute in one thread, in the whole process."""
-        torch.set_num_threads(1)
 
     def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
         """Return the number of tokens of each text, with the prompt, and the model's limit.

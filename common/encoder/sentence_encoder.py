@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import folder_fingerprint
-from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.terminal import MOST_SAID, one_line
 
@@ -88,8 +88,7 @@ class FolderEncoder(Encoder):
     @functools.cached_property
     def fingerprint(self) -> str | None:
         """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
-        modules = [module.folder for module in read_modules(self.folder)]
-        return folder_fingerprint(self.folder, modules, self._settings, self._libraries)
+        return folder_fingerprint(self.folder, self._settings, self._libraries)
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
         """Return the embeddings of texts; they are truncated at the model's length limit.
@@ -118,10 +117,6 @@ class FolderEncoder(Encoder):
 
         It is the cosine, unless the folder names another; distances are negated.
         """
-
-    @abstractmethod
-    def limit_threads(self) -> None:
-        """Compute in one thread from now on."""
 
 
 def listed(texts: Iterable[str]) -> list[str]:

@@ -19,9 +19,16 @@ from safetensors.numpy import load_file
 
 from clearspan.common import fast_tokenizer
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
-from clearspan.common.encoder.settings import check_modules
 from clearspan.common.fast_tokenizer import FastTokenizer, Ids
-from clearspan.common.model_folder import MEND, EncoderError, check_tokenizer, read_json, read_modules
+from clearspan.common.model_folder import (
+    MEND,
+    EncoderError,
+    check_modules,
+    check_tokenizer,
+    read_inference,
+    read_json,
+    read_modules,
+)
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 
@@ -124,9 +131,6 @@ class StaticModel(FolderEncoder):
             left, right = _unit(left), _unit(right)
         return np.asarray(left @ right.T, np.float32)
 
-    def limit_threads(self) -> None:
-        """Do nothing: sparse products have one thread."""
-
 
 def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
     """Load a folder that `reads` accepts.
@@ -139,7 +143,7 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
     """
     modules = read_modules(folder)
     check_modules(folder, modules)
-    first, path = modules[0].folder, folder / "config_sentence_transformers.json"
+    first = modules[0].folder
     try:
         table = load_file(first / "model.safetensors")[WEIGHT]
         # A finite sum implies finite values, and takes a tenth of the time.
@@ -149,8 +153,9 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
             raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
         tokenizer = fast_tokenizer.load((first / "tokenizer.json").read_bytes(), truncates=True)
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
-        config = read_json(path) if path.is_file() else {}
-        model = StaticModel(folder, FastTokenizer(tokenizer, np.int32), table, len(modules) > 1, config, prompt_name)
+        model = StaticModel(
+            folder, FastTokenizer(tokenizer, np.int32), table, len(modules) > 1, read_inference(folder), prompt_name
+        )
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
         raise

@@ -52,17 +52,16 @@ class FunctionEncoder(Encoder):
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
             raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
-        expected = f"expected an array ({num_texts}, {self.dim or 'dim'}) of real numbers for {num_texts} texts"
         try:
             array = _array(result)
         except Exception:  # e.g. rows of different lengths
+            array = np.empty(0, object)
+        is_matrix = array.ndim == 2 and len(array) == num_texts and array.shape[1] > 0
+        if array.dtype.kind not in "fiu" or not is_matrix or self.dim not in (0, array.shape[1]):
             raise EncoderError(
-                f"{self.name}: returned a {type(result).__name__} that is no array: {expected}"
-            ) from None
-        if array.dtype.kind not in "fiu":
-            raise EncoderError(f"{self.name}: returned a {type(result).__name__} of {array.dtype}: {expected}")
-        if array.ndim != 2 or len(array) != num_texts or not array.shape[1] or self.dim not in (0, array.shape[1]):
-            raise EncoderError(f"{self.name}: returned an array of shape {array.shape}: {expected}")
+                f"{self.name}: returned a {type(result).__name__} of {array.dtype} {array.shape}: expected an array "
+                f"({num_texts}, {self.dim or 'dim'}) of real numbers for {num_texts} texts"
+            )
         with np.errstate(over="ignore"):  # Embedder counts infinities
             return array.astype(np.float32)
 

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+from clearspan.common import plugins
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.lexical import encoder_of, is_baseline
+
+WORD_VECTORS = "clearspan.plugins.word_vectors:load"
+"""The part that reads files of word vectors."""
 
 
 def load(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
@@ -29,9 +33,9 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
         kind = "a file of word vectors" if path.is_file() else "no folder"
         raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")
     if path.is_file():
-        from clearspan.eval.models import vectors
-
-        return vectors.load(path)
+        open_vectors = plugins.load_function(WORD_VECTORS, "a function of the path of a file of word vectors")
+        encoder: Encoder = open_vectors(path)
+        return encoder
     from clearspan.eval.models import function
 
     return function.load(spec)

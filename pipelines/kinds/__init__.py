@@ -35,6 +35,21 @@ class CorpusOptions(Options):
     json: Json = False
 
 
+MENDS = {
+    "bad": "see _rejected",
+    "short_bytes": "lower --min-tokens",
+    "short_tokens": "lower --min-tokens",
+    "long_tokens": "raise --max-tokens; for a text file with a text per line add --text-per line",
+    "few_words": "lower --min-words",
+    "language": "name other languages, or lower --language-threshold",
+    "missing_field": "name two of them with --fields",
+    "equal_texts": "name another pair with --fields",
+    "no_pair": "choose another --structure",
+    "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
+}
+"""What to do if no record is kept, by the reason for which most are dropped."""
+
+
 class Worker(Protocol):
     """A kind in a worker process, with all that is built once per process."""
 
@@ -141,9 +156,14 @@ class Kind(Options, ABC):
         """
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error for a run that keeps no record: the counts by reason, and what to do."""
-        reasons = "".join(f", {number:,} {reason}" for reason, number in counts.filtered.items() if number)
-        return f"none of {counts.read:,} {self.name} is kept: {counts.bad:,} bad{reasons}"
+        """Return the error for a run that keeps no record: the counts by reason, and what to do about the first."""
+        numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
+        dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
+        sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
+        longest = f"; the longest has {sizes}" if sizes else ""
+        fields = f"; there are the fields {', '.join(counts.fields)}" if counts.fields else ""
+        mend = MENDS.get(max(numbers, key=numbers.__getitem__, default=""), "")
+        return f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{fields}{mend and ': '}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return extra lines for the summary, from the fingerprint and the sums over all units."""

@@ -10,32 +10,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.options import Flag
-from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import text_id, text_of
+from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.kinds.text_inputs import grouped, text_of
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
-from clearspan.shards.ragged import Ragged
-from clearspan.shards.schema import schema
+from clearspan.pipelines.tally import RecordError, Tally
 
 TOKENIZE_BYTES = 1 << 20
 """Documents are tokenized in groups of about this much text."""
-BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class _Document:
-    """A document: the text that the filters leave, the prepared text, and the prepared text in UTF-8."""
-
-    original: str
-    text: str
-    data: bytes
-    source: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,65 +59,26 @@ class Documents(TextKind):
     def worker(self, resources: Mapping[str, bytes]) -> "DocumentWorker":
         return DocumentWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
-    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        few = f"have fewer than {self.min_tokens:,} tokens (the longest {_longest(counts)})", "lower --min-tokens"
-        many = f"have more than {self.max_tokens or 0:,} tokens", "raise --max-tokens"
-        return {"short_bytes": few, "short_tokens": few, "long_tokens": many, **super().reasons_in_words(counts)}
-
-    def nothing_kept(self, counts: Counts) -> str:
-        if not counts.longest or any(map(counts.filtered.get, super().reasons)):
-            return super().nothing_kept(counts)
-        if too_long := counts.filtered.get("long_tokens"):
-            return (
-                f"none of {counts.read:,} documents has {self.min_tokens:,} to {self.max_tokens:,} tokens, "
-                f"{too_long:,} have more: change --min-tokens or --max-tokens"
-            )
-        return (
-            f"none of {counts.read:,} documents has {self.min_tokens:,} tokens, the longest {_longest(counts)}: "
-            "lower --min-tokens"
-        )
-
-
-def _longest(counts: Counts) -> str:
-    """Return the length of the longest document, in tokens if any was tokenized, else in bytes."""
-    if "tokens" in counts.longest:
-        return f"{counts.longest['tokens']:,} tokens"
-    return f"{counts.longest.get('bytes', 0):,} bytes, so no more tokens than that"
-
 
 class DocumentWorker(TextWorker[Documents]):
     """Worker of the kind `documents`."""
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
-        kind, tokenization = self.kind, self.tokenization
-        tokenization.start_unit()
-        batch = _Batch(self)
-        for documents in self._groups(records, tally):
-            texts, sources = zip(*((document.text, document.source) for document in documents), strict=True)
-            ids = tokenization.tokenize(texts, sources)
-            for index, document in enumerate(documents):
-                tokens = ids[index]
-                tally.counts.measure("tokens", len(tokens))
-                if len(tokens) < kind.min_tokens:
-                    tally.counts.filtered["short_tokens"] += 1
-                    continue
-                if kind.max_tokens and len(tokens) > kind.max_tokens:
-                    tally.counts.filtered["long_tokens"] += 1
-                    continue
-                if self.excludes(document.original, document.data, document.source, tally):
-                    continue
-                tally.counts.kept += 1
-                batch.add(document, tokens)
-                if batch.is_full:
-                    yield batch.take()
-        if batch.ids:
-            yield batch.take()
+        self.tokenization.start_unit()
+        yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
-    def _groups(self, records: Iterable[Record], tally: Tally) -> Iterator[list[_Document]]:
-        """Yield groups of documents to tokenize together; filter those that cannot have enough tokens."""
-        group: list[_Document] = []
-        size = 0
+    def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
+        """Yield the documents to keep, each by itself: a batch may end after any of them."""
+        for documents in grouped(self._documents(records, tally), TOKENIZE_BYTES, TOKENIZE_BYTES):
+            names, lines, sources = zip(*documents, strict=True)
+            pieces = self.pieces(names, lines, sources)
+            yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
+
+    def _documents(self, records: Iterable[Record], tally: Tally) -> Iterator[tuple[tuple[str, str, str], int]]:
+        """Yield the prepared text, the text that the filters leave and the source of each document that may have enough
+        tokens, and its size in bytes; count the others.
+        """
         for record in records:
             tally.counts.read += 1
             try:
@@ -142,52 +89,14 @@ class DocumentWorker(TextWorker[Documents]):
                 continue
             if selected is None:
                 continue
-            original, text = selected.text, self.kind.prepared(selected.text)
-            if text is not read:
-                data = text.encode()
-            tally.counts.measure("bytes", len(data))
-            if self.tokenization.byte_level and len(data) < self.kind.min_tokens:
+            text = self.kind.prepared(selected.text)
+            num_bytes = len(data if text is read else text.encode())
+            tally.counts.measure("bytes", num_bytes)
+            if self.tokenization.byte_level and num_bytes < self.kind.min_tokens:
                 tally.counts.filtered["short_bytes"] += 1
-                continue
-            group.append(_Document(original, text, data, record.source))
-            size += len(data)
-            if size >= TOKENIZE_BYTES:
-                yield group
-                group, size = [], 0
-        if group:
-            yield group
+            else:
+                yield (text, selected.text, record.source), num_bytes
 
-
-class _Batch:
-    """Examples that are being collected for one record batch."""
-
-    def __init__(self, worker: DocumentWorker) -> None:
-        self.worker = worker
-        self.schema = schema("documents", pa.from_numpy_dtype(worker.tokenization.dtype))
-        self._clear()
-
-    def _clear(self) -> None:
-        self.ids: list[int] = []
-        self.tokens: list[np.ndarray] = []
-        self.sources: list[str] = []
-        self.texts: list[str] = []
-        self.num_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.num_bytes >= BATCH_BYTES or len(self.ids) >= BATCH_EXAMPLES
-
-    def add(self, document: _Document, tokens: np.ndarray) -> None:
-        self.ids.append(text_id(document.data))
-        self.tokens.append(tokens)
-        self.sources.append(document.source)
-        self.texts.append(document.text)
-        self.num_bytes += tokens.nbytes
-
-    def take(self) -> pa.RecordBatch:
-        """Return the collected examples as a record batch, and start over."""
-        tokens = Ragged.of(self.tokens, self.tokens[0].dtype).to_arrow(self.schema.field("tokens").type)
-        columns = [pa.array(self.ids, pa.int64()), tokens, pa.array(self.sources, pa.string())]
-        batch = self.worker.with_sketches(pa.record_batch(columns, schema=self.schema), self.texts)
-        self._clear()
-        return batch
+    def _batch(self, kept: Kept) -> pa.RecordBatch:
+        batch = self.record_batch(kept, kept.columns, others=[pa.array(kept.sources, pa.string())])
+        return self.with_sketches(batch, kept.names)

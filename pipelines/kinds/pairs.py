@@ -1,8 +1,9 @@
 """Pairs of two fields of each record, such as a title and its text (E5, Wang et al. 2022, section 3), or of parts of
 each text (`text.structure`): headings and sections, sentences and passages.
 
-The dataset is one of triplets without negatives; of a text that is too long the beginning is kept. With `structure` the
-counts are of pairs, and a text without any counts once.
+The dataset is one of triplets without negatives; of a text that is too long the beginning is kept. A record that lacks
+one of the fields, or whose two are equal, is filtered, not bad. With `structure` the counts are of pairs, and a text
+without any counts once.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from clearspan.pipelines.kinds.text import excluded_of
 from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_of
 from clearspan.pipelines.kinds.triplets import LONG, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text import structure
 
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
@@ -23,7 +24,7 @@ TEXTS = ("text", "body", "abstract", "content", "article", "answer", "descriptio
 """Usual names of the two fields, the likelier ones first."""
 USUAL = tuple(itertools.product(TITLES, TEXTS))
 STRUCTURES = ("headings", "sentences")
-WITHOUT_PAIR = "no_pair"
+MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
 
 
 FIELDS = "the two fields (default: a title and a text by usual names, e.g. title,text or question,answer)"
@@ -38,7 +39,7 @@ class Pairs(Triplets):
 
     columns: tuple[str, ...] | None = None
     nli: bool = False
-    pair_fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", name="--fields", commas=True)] = None
+    fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", commas=True)] = None
     structure: Annotated[str | None, Flag(PARTS, choices=STRUCTURES)] = None
     text_field: TextField = None
     text_per: TextPer = "file"
@@ -46,6 +47,7 @@ class Pairs(Triplets):
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
 
     command: ClassVar[str] = "pairs"
+    are_pairs: ClassVar[bool] = True
     option: ClassVar[str] = "--fields"
     summary: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
     example: ClassVar[str] = (
@@ -54,6 +56,8 @@ class Pairs(Triplets):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.fields is not None and len(self.fields) != 2:
+            raise ValueError("--fields must name two different fields, e.g. title,body")
         of_texts = {
             "--text-field": self.text_field,
             "--document-separator": self.document_separator,
@@ -62,12 +66,12 @@ class Pairs(Triplets):
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
             raise ValueError(f"{given[0]} has no effect without --structure: leave it out, or add that")
-        if self.structure and self.pair_fields is not None:
-            raise ValueError(f"{self.option} and --structure: leave one of them out")
+        if self.structure and self.fields is not None:
+            raise ValueError("--fields and --structure: leave one of them out")
 
     @property
-    def pairs(self) -> bool:
-        return True
+    def named(self) -> tuple[str, ...] | None:
+        return self.fields
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
@@ -75,22 +79,19 @@ class Pairs(Triplets):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (*super().reasons, *([WITHOUT_PAIR] if self.structure else []))
+        return (MISSING, EQUAL, *super().reasons, *([WITHOUT_PAIR] if self.structure else []))
 
     def options(self) -> dict[str, Any]:
-        if not self.structure:
-            return super().options()
-        return {**super().options(), **TextInputs.options(self), "structure": self.structure}
+        own = {**TextInputs.options(self), "structure": self.structure} if self.structure else {}
+        return {**super().options(), **own}
 
     def reading(self) -> Reading:
-        return super(Triplets, self).reading() if self.structure else super().reading()
+        if self.structure:
+            return super(Triplets, self).reading()
+        return dataclasses.replace(super().reading(), by_order=False, sparse=True)
 
     def worker(self, resources: Mapping[str, bytes]) -> "PairWorker":
         return PairWorker(self, self.tokenization_of(resources), excluded_of(resources))
-
-    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        mend = f"add --structure {'sentences' if self.structure == 'headings' else 'headings'}"
-        return {**super().reasons_in_words(counts), WITHOUT_PAIR: (f"have no {self.structure} to pair", mend)}
 
 
 class PairWorker(TripletWorker):
@@ -106,7 +107,7 @@ class PairWorker(TripletWorker):
         for record in records:
             try:
                 text, _ = text_of(record, self.kind.text_field)
-                pairs = self._parts(text)
+                pairs = self._pairs(text)
             except RecordError as problem:
                 tally.counts.read += 1
                 tally.reject(record, problem)
@@ -118,7 +119,28 @@ class PairWorker(TripletWorker):
                 if self._is_left(row, tally.counts):
                     yield row
 
-    def _parts(self, text: str) -> list[tuple[str, str]]:
+    def _cells(self, record: Record) -> list[Any]:
+        """Return the values of the two fields. A field that is null is as good as none."""
+        value = record.value
+        if isinstance(value, dict):
+            value = {name: field for name, field in value.items() if field is not None}
+        return super()._cells(dataclasses.replace(record, value=value))
+
+    def _refuse(self, record: Record, problem: RecordError, tally: Tally) -> None:
+        if isinstance(problem, MissingFieldError):
+            tally.counts.filtered[MISSING] += 1
+            tally.counts.lack(problem)
+        else:
+            super()._refuse(record, problem, tally)
+
+    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
+        texts = [" ".join(text.split()) for text in row.texts]
+        if all(texts) and len(set(texts)) == 1:
+            counts.filtered[EQUAL] += 1
+            return False
+        return super()._is_left(row, counts)
+
+    def _pairs(self, text: str) -> list[tuple[str, str]]:
         if self.kind.structure == "headings":
             return structure.headings(text)
         return structure.sentences(text, (*self.kind.languages, "en")[0])

@@ -12,12 +12,12 @@ duplicates then apply to pieces in place of sentences.
 """
 
 import dataclasses
+import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
@@ -30,26 +30,23 @@ from clearspan.pipelines.kinds.text import (
     MAX_TOKENS,
     SPACES,
     Dedup,
+    Kept,
     Selected,
     TextKind,
     TextWorker,
     excluded_of,
-    meeting,
 )
-from clearspan.pipelines.kinds.text_inputs import text_id, text_of
+from clearspan.pipelines.kinds.text_inputs import grouped, text_of
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
 from clearspan.shards.manifest import FILES_FOLDER
-from clearspan.shards.ragged import Ragged
-from clearspan.shards.schema import schema
 
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096
 """Sentences are tokenized in groups of at most this many, or of about this much text."""
-BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 NEAR_UNIT_BYTES = 16_000_000
@@ -168,25 +165,6 @@ class Sentences(Augmenting, TextKind):
             raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
-    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        few = f"have fewer than {self.min_tokens:,} tokens", "lower --min-tokens"
-        many = f"have more than {self.most_tokens:,} tokens", "raise --max-tokens"
-        phrases = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
-        return {**phrases, **super().reasons_in_words(counts)}
-
-    def nothing_kept(self, counts: Counts) -> str:
-        read, longest = counts.read, counts.longest
-        if counts.filtered["empty"] == read:
-            return f"none of {read:,} records holds a sentence: all are empty"
-        if "tokens" not in longest or any(map(counts.filtered.get, super().reasons)):
-            return super().nothing_kept(counts)
-        whole_files = "" if self.rules else "; for text files with a sentence per line add --text-per line"
-        mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
-        return (
-            f"none of {read:,} sentences has {self.min_tokens:,} to {self.most_tokens:,} tokens, the longest has "
-            f"{longest['tokens']:,}: {mend}{whole_files}"
-        )
-
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Add how many sentences were packed, and the share of words that have a synonym."""
         lines = super().remarks(fingerprint, sums)
@@ -203,14 +181,6 @@ class Sentences(Augmenting, TextKind):
         return [*lines, f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
 
 
-class _Kept(NamedTuple):
-    """Sentences to write: ids (n,) int64, tokens, and the sentences as read."""
-
-    ids: np.ndarray
-    tokens: Ragged
-    lines: list[str]
-
-
 @dataclasses.dataclass(frozen=True)
 class SentenceWorker(TextWorker[Sentences]):
     """Worker of the kind `sentences`, with the augmentation prepared for its tokenizer."""
@@ -220,22 +190,10 @@ class SentenceWorker(TextWorker[Sentences]):
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
         self.tokenization.start_unit()
-        waiting: list[_Kept] = []
-        size = num = 0
         texts = self._texts(records, tally)
-        for pieces in self._packed(texts, tally) if self.kind.pack else self._single(texts, tally):
-            kept = self._kept(pieces, tally)
-            if waiting and num + len(kept.ids) > BATCH_SENTENCES:
-                yield self._batch(waiting, tally)
-                waiting, size, num = [], 0, 0
-            if len(kept.ids):
-                waiting.append(kept)
-                size, num = size + kept.tokens.values.nbytes, num + len(kept.ids)
-            if size >= BATCH_BYTES:
-                yield self._batch(waiting, tally)
-                waiting, size, num = [], 0, 0
-        if waiting:
-            yield self._batch(waiting, tally)
+        pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
+        parts = (self.kept(part, tally, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
+        yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _texts(self, records: Iterable[Record], tally: Tally) -> Iterator[tuple[list[str], str]]:
         """Yield the sentences of each text that has any, and its source; count empty texts and bad records."""
@@ -281,68 +239,39 @@ class SentenceWorker(TextWorker[Sentences]):
                 sources += [source] * len(part)
                 size += sum(map(len, part))
                 if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
+                    yield self.pieces(together, together, sources)
                     together, sources, size = [], [], 0
         if together:
-            yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
+            yield self.pieces(together, together, sources)
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """Yield the joined sentences of each text, in groups of texts."""
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
-        together: list[tuple[list[str], str]] = []
-        size = 0
-
-        def joined() -> Iterator[Pieces]:
-            sentences, sources = zip(*together, strict=True)
-            tally.counts.read -= len(together)
+        for group in grouped(self._sized(texts, tally), TOKENIZE_CHARACTERS, TOKENIZE_CHARACTERS):
+            sentences, sources = zip(*group, strict=True)
+            tally.counts.read -= len(group)
             tally.counts.count("packed", sum(map(len, sentences)))
             for pieces in join(sentences, sources, self.kind.most_tokens, self.tokenization.tokenize):
                 tally.counts.read += len(pieces.names)
                 tally.counts.count("cut", pieces.num_cut)
                 yield pieces
 
+    @staticmethod
+    def _sized(texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[tuple[tuple[list[str], str], int]]:
+        """Yield texts with their sizes in characters; count each until its pieces are counted."""
         for text in texts:
-            together.append(text)
-            tally.counts.read += 1  # until its pieces are counted
-            size += sum(map(len, text[0]))
-            if size >= TOKENIZE_CHARACTERS:
-                yield from joined()
-                together, size = [], 0
-        if together:
-            yield from joined()
+            tally.counts.read += 1
+            yield text, sum(map(len, text[0]))
 
-    def _kept(self, pieces: Pieces, tally: Tally) -> _Kept:
-        """Return the pieces that are kept; count the others."""
-        counts, lengths = tally.counts, pieces.tokens.lengths
-        short, long = lengths < self.kind.min_tokens, lengths > self.kind.most_tokens
-        counts.measure("tokens", int(lengths.max()))
-        counts.filtered["short_tokens"] += int(short.sum())
-        if self.kind.pack is None:
-            counts.filtered["long_tokens"] += int(long.sum())
-        kept = np.flatnonzero(~(short | long))
-        if self.excluded:
-            excluded = kept[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)]
-            for index in excluded.tolist():
-                self.excludes(pieces.lines[index], pieces.names[index].encode(), pieces.sources[index], tally)
-            kept = np.setdiff1d(kept, excluded)
-        counts.kept += len(kept)
-        ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
-        lines = [pieces.lines[index] for index in kept.tolist()]
-        return _Kept(np.array(ids, np.int64), pieces.tokens.take(kept), lines)
-
-    def _batch(self, parts: Sequence[_Kept], tally: Tally) -> pa.RecordBatch:
-        ids = np.concatenate([part.ids for part in parts])
-        tokens = Ragged.concatenate([part.tokens for part in parts])
-        views = []
+    def _batch(self, kept: Kept, tally: Tally) -> pa.RecordBatch:
+        (tokens,), views = kept.columns, []
         if self.augmenter:
             seed, numbers = self.kind.seed, range(self.kind.num_views)
-            views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
+            views = [self.augmenter(tokens, keyed.mix(seed, kept.ids, number)) for number in numbers]
             if self.kind.synonyms:
                 num_covered, num_words = self.augmenter.coverage(tokens)
                 tally.counts.count("words", num_words)
                 tally.counts.count("words_with_synonym", num_covered)
-        fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
-        lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
-        batch = pa.record_batch([pa.array(ids), *lists], schema=fields)
-        return self.with_sketches(batch, [line for part in parts for line in part.lines])
+        batch = self.record_batch(kept, [tokens, *views], [f"view_{number}" for number in range(len(views))])
+        return self.with_sketches(batch, kept.lines)

@@ -1,6 +1,7 @@
 """The part that the kinds of tokenized text share: tokenizer, preparation, excluded texts, duplicates.
 
-    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids -> ... -> examples
+    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
+           -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
 An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed, and texts that
 preparation makes equal are duplicates, on one side of the held-out part. Excluded texts are searched in the text as
@@ -8,9 +9,10 @@ read, whose line breaks show where sentences end. A space that the tokenizer add
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
@@ -21,6 +23,7 @@ from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.filters import FILTERS, detector, text_filter
+from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
@@ -32,6 +35,8 @@ from clearspan.pipelines.text.tokenization import (
     with_special_token,
 )
 from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import KINDS
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
@@ -40,6 +45,8 @@ EXCLUDE_TOGETHER = 64
 MAX_TOKENS = 510
 """Default for sentences: 512 with the two special tokens of RoBERTa or BERT."""
 LANGUAGE_THRESHOLD = 0.5
+BATCH_BYTES = 1 << 20
+"""Bytes of token ids of a record batch."""
 
 
 class Selected(NamedTuple):
@@ -195,30 +202,6 @@ class TextKind(TextInputs):
             text = normalize(text)
         return text.lower() if self.lowercase else text
 
-    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        """Return, by reason, a phrase for the records that were dropped for it, and the mend ("" if there is none)."""
-        phrases = {"excluded": ("hold a text of --exclude", ""), "bad": ("are bad (see _rejected)", "")}
-        if self.min_words is not None:
-            longest = f"(the longest of all has {counts.longest.get('words', 0):,})"
-            phrases["few_words"] = f"have fewer than {self.min_words:,} words {longest}", "lower --min-words"
-        named = ", ".join(self.languages)
-        phrases["language"] = f"are not in {named}", "name other languages, or lower --language-threshold"
-        for name in self.quality:
-            phrases |= {reason: (f"have {reason} (--quality {name})", "") for reason in text_filter(name).reasons}
-        return phrases
-
-    def nothing_kept(self, counts: Counts) -> str:
-        """Return the number of dropped records for each reason, and the mend for the most frequent reason."""
-        phrases = self.reasons_in_words(counts)
-        numbers: dict[tuple[str, str], int] = {}
-        for reason, number in {**counts.filtered, "bad": counts.bad}.items():
-            if number:
-                phrase_and_mend = phrases.get(reason, (reason, ""))
-                numbers[phrase_and_mend] = numbers.get(phrase_and_mend, 0) + number
-        listed = ", ".join(f"{number:,} {phrase}" for (phrase, _), number in numbers.items())
-        _, mend = max(numbers, key=lambda key: numbers[key])
-        return f"none of {counts.read:,} {self.name} is kept: {listed}{mend and ': '}{mend}"
-
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return how many texts are excluded, and how many of them hold no word."""
         excluded, lines = fingerprint["options"]["exclude"], []
@@ -241,6 +224,37 @@ def check_languages(languages: Sequence[str]) -> None:
         raise ValueError(f"--language {unknown[0]}: the detector knows {' '.join(known)}")
 
 
+class Kept(NamedTuple):
+    """Examples to write.
+
+    Attributes:
+        ids: (n,) int64.
+        columns: the token ids of each of an example's texts.
+        names: the prepared text of each example, or the first of several; lines: the same as read.
+        sources: where each was read.
+    """
+
+    ids: np.ndarray
+    columns: list[Ragged]
+    names: list[str]
+    lines: list[str]
+    sources: list[str]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Kept"]) -> "Kept":
+        """Return the examples of one or more parts."""
+        ids, columns, *texts = zip(*parts, strict=True)
+        of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
+        return cls(np.concatenate(ids), of_columns, *([text for part in kind for text in part] for kind in texts))
+
+    def singly(self) -> Iterator["Kept"]:
+        """Yield each example by itself."""
+        for index in range(len(self.ids)):
+            row = slice(index, index + 1)
+            columns = [column.part(row) for column in self.columns]
+            yield Kept(self.ids[row], columns, self.names[row], self.lines[row], self.sources[row])
+
+
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
 
 
@@ -256,12 +270,78 @@ class TextWorker(Generic[AnyTextKind]):
         """Attach the sketches of a batch's texts, if near-duplicates are dropped."""
         return batch if self.kind.near_dedup is None else attach(batch, sketches(texts))
 
-    def excludes(self, text: str, data: bytes, source: str, tally: Tally) -> bool:
-        """Return whether a text as read contains an excluded one; if so, count and record it, with the id of `data`."""
-        if not self.excluded or (held_text := self.excluded.found_in(text)) is None:
-            return False
-        tally.exclude(source, text_id(data), held_text)
-        return True
+    def example_id(self, texts: Sequence[str]) -> int:
+        """Return the id of an example with these prepared texts."""
+        return text_id(texts[0].encode())
+
+    def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
+        """Return prepared texts, the same texts as read, and their sources, with their token ids."""
+        return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
+
+    def kept(self, pieces: Pieces, tally: Tally, least: int, most: int | None, width: int = 1) -> Kept:
+        """Return the examples that are kept, and count the others: those with a text of fewer than `least` or more than
+        `most` tokens, and those that hold an excluded text.
+
+        Args:
+            pieces: one or more examples.
+            width: the number of consecutive pieces that make an example.
+        """
+        filtered, lengths = tally.counts.filtered, pieces.tokens.lengths.reshape(-1, width)
+        tally.counts.measure("tokens", int(lengths.max()))
+        short = lengths.min(1) < least
+        long = ~short & (lengths.max(1) > (np.inf if most is None else most))
+        filtered["short_tokens"] += int(short.sum())
+        if "long_tokens" in filtered:
+            filtered["long_tokens"] += int(long.sum())
+        kept = np.flatnonzero(~(short | long))
+
+        def of(index: int, texts: Sequence[str]) -> Sequence[str]:
+            return texts[index * width : (index + 1) * width]
+
+        if self.excluded:
+            lines = [line for index in kept.tolist() for line in of(index, pieces.lines)]
+            places = np.unique(np.array(meeting(lines, self.excluded), np.int64) // width)
+            for index in kept[places].tolist():
+                held_text = next(filter(None, map(self.excluded.found_in, of(index, pieces.lines))))
+                number = self.example_id(of(index, pieces.names))
+                tally.exclude(pieces.sources[index * width], number, held_text)
+            kept = np.delete(kept, places)
+        tally.counts.kept += len(kept)
+        ids = np.array([self.example_id(of(index, pieces.names)) for index in kept.tolist()], np.int64)
+        firsts = (kept * width).tolist()
+        texts = ([of_pieces[first] for first in firsts] for of_pieces in (pieces.names, pieces.lines, pieces.sources))
+        return Kept(ids, [pieces.tokens.take(kept * width + column) for column in range(width)], *texts)
+
+    def batches(
+        self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of parts in record batches of about BATCH_BYTES, which no part is split over.
+
+        Args:
+            most: number of examples that a batch holds at most, if no part has more.
+            batch: makes a record batch of examples.
+            room: number of examples to reckon with before a part is added, if not its own.
+        """
+        waiting: list[Kept] = []
+        num = size = 0
+        for part in parts:
+            if size >= BATCH_BYTES or (waiting and num + (room or len(part.ids)) > most):
+                yield batch(Kept.joined(waiting))
+                waiting, num, size = [], 0, 0
+            if len(part.ids):
+                waiting.append(part)
+                num += len(part.ids)
+                size += sum(column.values.nbytes for column in part.columns)
+        if waiting:
+            yield batch(Kept.joined(waiting))
+
+    def record_batch(
+        self, kept: Kept, columns: Sequence[Ragged], optional: Sequence[str] = (), others: Sequence[pa.Array] = ()
+    ) -> pa.RecordBatch:
+        """Return examples as a batch of the kind: their ids, these columns of token ids, and other columns."""
+        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
+        lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
+        return pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:

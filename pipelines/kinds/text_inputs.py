@@ -3,7 +3,8 @@
 import codecs
 import dataclasses
 import hashlib
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
@@ -12,7 +13,7 @@ from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import MissingFieldError, RecordError
+from clearspan.pipelines.tally import MissingFieldError, RecordError, Tally
 
 
 def separator(word: str) -> str:
@@ -106,6 +107,21 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
     return text, utf8(text)
 
 
+def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
+    """Yield the records whose text is not empty, with the text and the same in UTF-8; count all, but not as kept."""
+    for record in records:
+        tally.counts.read += 1
+        try:
+            text, data = text_of(record, field)
+        except RecordError as problem:
+            tally.reject(record, problem)
+            continue
+        if text.strip():
+            yield record, text, data
+        else:
+            tally.counts.filtered["empty"] += 1
+
+
 def utf8(text: str) -> bytes:
     """Return a text in UTF-8.
 
@@ -137,3 +153,22 @@ def grouped_id(group: bytes, whole: bytes) -> int:
     Anything that the upper bits decide, such as the hold-out, then treats a group alike, e.g. the rows of a premise.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
+
+
+Item = TypeVar("Item")
+
+
+def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
+    """Yield items, each given with its size, in groups. A group ends when it holds `most_items`, or its sizes reach
+    `most`.
+    """
+    group: list[Item] = []
+    total = 0
+    for item, size in items:
+        group.append(item)
+        total += size
+        if total >= most or len(group) >= most_items:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group

@@ -5,10 +5,7 @@
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
 all texts of the row. Rows that share a text in any column are on one side of the held-out part (`units.linking`).
 
-With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`).
-
-With `pairs` a row is two fields of a record, such as its title and its body: the pairs that a text's structure gives
-(E5, Wang et al. 2022, section 3). A record that lacks one of them, or whose two are equal, is filtered, not bad.
+With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
 
 import dataclasses
@@ -16,7 +13,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +22,13 @@ from annotated_types import Ge
 from clearspan.common.options import Flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
-from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting
+from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import checked_text, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
-from clearspan.shards.ragged import Ragged, segments
-from clearspan.shards.schema import KINDS
+from clearspan.pipelines.text.joining import Pieces
+from clearspan.shards.ragged import segments
 
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
@@ -40,17 +37,14 @@ COLUMNS = (
     ("anchor", "positive"),
 )
 """Column names in published files; other files with two or three columns are read in the order of the columns."""
-MISSING, EQUAL = "missing_field", "equal_texts"
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
 """A column with only labels and numbers in this many rows is not a column of texts."""
-BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 1 << 15
 
 
-@dataclasses.dataclass(frozen=True)
-class TripletRow:
+class TripletRow(NamedTuple):
     """A row: its texts as read, its prepared texts, and its source."""
 
     originals: tuple[str, ...]
@@ -58,7 +52,6 @@ class TripletRow:
     source: str
 
 
-PAIR = "pairs of two fields of a record, e.g. title,body; records that lack one are counted and dropped"
 LONG = "a longer text: drop its row, or keep its first tokens"
 
 
@@ -75,14 +68,14 @@ class Triplets(TextKind):
         tuple[str, ...] | None,
         Flag("sentence, positive, negative (default: by names, or all of 2 or 3)", "A,B[,C]", commas=True),
     ] = None
-    pair_fields: Annotated[tuple[str, ...] | None, Flag(PAIR, "A,B", commas=True)] = None
     nli: Annotated[bool, Flag("rows are premise, hypothesis and label: build triplets from them")] = False
     min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
     max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
 
-    option: ClassVar[str] = "--pair-fields"
-    """The option that names the two fields of `pairs`."""
+    are_pairs: ClassVar[bool] = False
+    option: ClassVar[str] = "--columns"
+    """The option that names what a row is read from."""
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (
@@ -93,31 +86,21 @@ class Triplets(TextKind):
         super().__post_init__()
         if self.max_tokens < self.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        if self.pair_fields is not None:
-            if self.columns or self.nli:
-                raise ValueError(f"{self.option} and {'--columns' if self.columns else '--nli'}: leave one of them out")
-            if len(self.pair_fields) != 2:
-                raise ValueError(f"{self.option} must name two different fields, e.g. title,body")
         if self.columns and self.nli and len(self.columns) != 3:
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
         if self.columns and len(self.columns) not in (2, 3):
             raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
 
     @property
-    def pairs(self) -> bool:
-        """Whether a row is two fields of a record, which may lack one."""
-        return self.pair_fields is not None
-
-    @property
     def named(self) -> tuple[str, ...] | None:
         """The columns or fields of a row that an option names."""
-        return self.columns if self.pair_fields is None else self.pair_fields
+        return self.columns
 
     @property
     def reasons(self) -> tuple[str, ...]:
         of_labels = (nli.NEUTRAL, nli.UNLABELLED, "negative", "unpaired") if self.nli else ()
-        missing, long = [MISSING, EQUAL] if self.pairs else [], ["long_tokens"] if self.long == "drop" else []
-        return (*of_labels, *missing, "empty", "short_tokens", *long, *super().reasons)
+        long = ["long_tokens"] if self.long == "drop" else []
+        return (*of_labels, "empty", "short_tokens", *long, *super().reasons)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -145,46 +128,19 @@ class Triplets(TextKind):
             "max_tokens": self.max_tokens,
             "columns": list(self.named) if self.named else None,
             "nli": self.nli,
-            **({"pairs": True} if self.pairs else {}),
+            **({"pairs": True} if self.are_pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
 
     def reading(self) -> Reading:
-        by_order = self.named is None and not self.pairs
+        by_order = self.named is None
         return dataclasses.replace(
-            super().reading(),
-            columns=self.column_sets,
-            by_order=by_order,
-            option=self.option if self.pairs else "--columns",
-            sparse=self.pairs,
-            whole=self.nli,
+            super().reading(), columns=self.column_sets, by_order=by_order, option=self.option, whole=self.nli
         )
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
-
-    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        longest = f"(the longest of all has {counts.longest.get('tokens', 0):,})"
-        of_length = (
-            f"have a text of fewer than {self.min_tokens:,} or more than {self.max_tokens:,} tokens {longest}",
-            "change --min-tokens or --max-tokens",
-        )
-        named = " or ".join(self.named) if self.named else wanted(self.column_sets)
-        existing = ", ".join(counts.fields)
-        pairing = "a premise needs an entailed and a contradicting hypothesis in one file"
-        return {
-            **super().reasons_in_words(counts),
-            MISSING: (f"lack {named}; there are {existing or 'none'}", f"name two of them with {self.option}"),
-            EQUAL: ("are two equal texts", f"name another pair with {self.option}"),
-            "empty": ("have an empty text", ""),
-            "short_tokens": of_length,
-            "long_tokens": of_length,
-            nli.NEUTRAL: ("are neutral", pairing),
-            nli.UNLABELLED: ("are unlabelled", pairing),
-            "unpaired": ("have no partner of the same premise", pairing),
-            "negative": ("are the negatives of other rows", ""),
-        }
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Add how many rows have a text that was cut."""
@@ -206,23 +162,38 @@ class TripletWorker(TextWorker[Triplets]):
             PipelineError: some rows have a negative and others have none.
         """
         self.tokenization.start_unit()
-        rows = self._rows(records, tally)
-        waiting: list[tuple[np.ndarray, list[Ragged]]] = []
-        num = size = 0
-        is_first = True
+        yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, room=TOKENIZE_ROWS)
+
+    def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
+        """Yield the rows to keep, many at a time."""
+        rows, is_checked = self._rows(records, tally), not self.reading.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
-            if is_first and self.reading.by_order:
+            if not is_checked:
                 _check_texts(group)
-            is_first = False
-            ids, columns = self._kept(group, tally)
-            if len(ids):
-                waiting.append((ids, columns))
-                num, size = num + len(ids), size + sum(column.values.nbytes for column in columns)
-            if size >= BATCH_BYTES or num + TOKENIZE_ROWS > BATCH_EXAMPLES:
-                yield _batch(waiting)
-                waiting, num, size = [], 0, 0
-        if waiting:
-            yield _batch(waiting)
+                is_checked = True
+            texts, originals = ([text for row in group for text in row[column]] for column in (1, 0))
+            width = len(group[0].texts)
+            pieces = self.pieces(texts, originals, [row.source for row in group for _ in range(width)])
+            if self.kind.long == "cut":
+                pieces = self._cut(pieces, tally.counts, width)
+            yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width)
+
+    def _cut(self, pieces: Pieces, counts: Counts, width: int) -> Pieces:
+        """Return texts of at most `max_tokens` tokens; count the rows with a longer one."""
+        tokens, most = pieces.tokens, self.kind.max_tokens
+        lengths = tokens.lengths.reshape(-1, width)
+        counts.measure("tokens", int(lengths.max()))
+        counts.count("cut", int(((lengths.max(1) > most) & (lengths.min(1) >= self.kind.min_tokens)).sum()))
+        cut = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, most))
+        return dataclasses.replace(pieces, tokens=cut)
+
+    def example_id(self, texts: Sequence[str]) -> int:
+        """Return a row's id, from its sentence and from all its texts, each preceded by its length."""
+        parts = [text.encode() for text in texts]
+        return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
+
+    def _batch(self, kept: Kept) -> pa.RecordBatch:
+        return self.record_batch(kept, kept.columns, ["negative"] if len(kept.columns) == 3 else [])
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows that hold texts; count the others."""
@@ -238,11 +209,7 @@ class TripletWorker(TextWorker[Triplets]):
             try:
                 row = self._prepared(tuple(map(checked_text, self._cells(record))), record.source)
             except RecordError as problem:
-                if self.kind.pairs and isinstance(problem, MissingFieldError):
-                    tally.counts.filtered[MISSING] += 1
-                    tally.counts.lack(problem)
-                else:
-                    tally.reject(record, problem)
+                self._refuse(record, problem, tally)
                 continue
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
@@ -253,6 +220,10 @@ class TripletWorker(TextWorker[Triplets]):
             if self._is_left(row, tally.counts):
                 yield row
 
+    def _refuse(self, record: Record, problem: RecordError, tally: Tally) -> None:
+        """Count a record that is no row."""
+        tally.reject(record, problem)
+
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
         if record.problem:
@@ -260,8 +231,6 @@ class TripletWorker(TextWorker[Triplets]):
         value = record.value
         if not isinstance(value, dict):
             raise RecordError("a text, not a row of columns")
-        if self.kind.pairs:
-            value = {name: field for name, field in value.items() if field is not None}
         columns = chosen(list(value), self.reading)
         if columns is None:
             named = wanted(self.kind.column_sets)
@@ -280,39 +249,8 @@ class TripletWorker(TextWorker[Triplets]):
         if not all(text.strip() for text in row.texts):
             counts.filtered["empty"] += 1
             return False
-        if self.kind.pairs and len({" ".join(text.split()) for text in row.texts}) == 1:
-            counts.filtered[EQUAL] += 1
-            return False
         fewest = min(row.originals, key=lambda text: len(text.split()))
         return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
-
-    def _kept(self, rows: list[TripletRow], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
-        """Return the ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
-        counts, width = tally.counts, len(rows[0].texts)
-        texts = [text for row in rows for text in row.texts]
-        sources = [row.source for row in rows for _ in row.texts]
-        tokens = self.tokenization.tokenize(texts, sources)
-        lengths = tokens.lengths.reshape(len(rows), width)
-        counts.measure("tokens", int(lengths.max()))
-        short, long = lengths.min(1) < self.kind.min_tokens, lengths.max(1) > self.kind.max_tokens
-        counts.filtered["short_tokens"] += int(short.sum())
-        if self.kind.long == "drop":
-            counts.filtered["long_tokens"] += int((long & ~short).sum())
-            kept = np.flatnonzero(~(short | long))
-        else:
-            counts.count("cut", int((long & ~short).sum()))
-            tokens = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, self.kind.max_tokens))
-            kept = np.flatnonzero(~short)
-        if self.excluded:
-            originals = [text for index in kept.tolist() for text in rows[index].originals]
-            excluded = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)
-            for row in (rows[index] for index in kept[excluded].tolist()):
-                held_text = next(filter(None, map(self.excluded.found_in, row.originals)))
-                tally.exclude(row.source, _id(row.texts), held_text)
-            kept = np.delete(kept, excluded)
-        counts.kept += len(kept)
-        ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)
-        return ids, [tokens.take(kept * width + column) for column in range(width)]
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
@@ -325,18 +263,3 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
                 f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add --nli if rows "
                 "are premise, hypothesis and label, or name the columns of texts in order with --columns"
             )
-
-
-def _id(texts: tuple[str, ...]) -> int:
-    """Return a row's id, from its sentence and from all its texts, each preceded by its length."""
-    parts = [text.encode() for text in texts]
-    return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
-
-
-def _batch(parts: list[tuple[np.ndarray, list[Ragged]]]) -> pa.RecordBatch:
-    columns = [Ragged.concatenate(column) for column in zip(*(columns for _, columns in parts), strict=True)]
-    fields = KINDS[Triplets.name].schema(
-        pa.from_numpy_dtype(columns[0].values.dtype), ["negative"] if len(columns) == 3 else []
-    )
-    lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
-    return pa.record_batch([pa.array(np.concatenate([ids for ids, _ in parts])), *lists], schema=fields)

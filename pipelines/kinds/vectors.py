@@ -31,11 +31,11 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
-from clearspan.common.model_folder import EncoderError, read_json, read_modules
+from clearspan.common.model_folder import EncoderError, read_inference, read_modules
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id, text_of
+from clearspan.pipelines.kinds.text_inputs import TextInputs, grouped, text_id, texts_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards import vectors
@@ -53,6 +53,8 @@ UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
+Text = tuple[Record, str, bytes]
+"""A record, its text, and the same in UTF-8."""
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 
 
@@ -183,8 +185,7 @@ def model_hash(folder: str) -> str:
 
 def prompts(folder: str) -> tuple[list[str], str | None]:
     """Return the names of a model folder's prompts that are not empty, and the name of its default prompt."""
-    path = Path(folder) / "config_sentence_transformers.json"
-    config = read_json(path) if path.is_file() else {}
+    config = read_inference(Path(folder))
     known = config.get("prompts")
     named = [name for name, prompt in known.items() if prompt] if isinstance(known, dict) else []
     return named, config.get("default_prompt_name")
@@ -206,8 +207,8 @@ def loaded(kind: Vectors) -> FolderEncoder:
         PipelineError: the folder holds no usable model, or another one than when the run was planned.
     """
     model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision, kind.prompt_name)
-    if kind.device == "cpu":
-        model.limit_threads()
+    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
+        sys.modules["torch"].set_num_threads(1)
     return model
 
 
@@ -231,26 +232,6 @@ def load_model(
         raise PipelineError(one_line(error)) from None
 
 
-@dataclasses.dataclass
-class _Window:
-    """Texts that are embedded together, with their records and UTF-8 bytes."""
-
-    records: list[Record] = dataclasses.field(default_factory=list)
-    texts: list[str] = dataclasses.field(default_factory=list)
-    data: list[bytes] = dataclasses.field(default_factory=list)
-    num_bytes: int = 0
-
-    def add(self, record: Record, text: str, data: bytes) -> None:
-        self.records.append(record)
-        self.texts.append(text)
-        self.data.append(data)
-        self.num_bytes += len(data)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.texts) >= WINDOW_TEXTS or self.num_bytes >= WINDOW_BYTES
-
-
 @dataclasses.dataclass(frozen=True)
 class VectorWorker:
     """Worker of the kind `vectors`."""
@@ -260,27 +241,13 @@ class VectorWorker:
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
-        window = _Window()
-        for record in records:
-            tally.counts.read += 1
-            try:
-                text, data = text_of(record, self.kind.text_field)
-            except RecordError as problem:
-                tally.reject(record, problem)
-                continue
-            if not text.strip():
-                tally.counts.filtered["empty"] += 1
-                continue
-            window.add(record, text, data)
-            if window.is_full:
-                yield from self._embedded(window, tally)
-                window = _Window()
-        if window.texts:
+        texts = texts_of(records, self.kind.text_field, tally)
+        for window in grouped(((text, len(text[-1])) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
             yield from self._embedded(window, tally)
 
-    def _embedded(self, window: _Window, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _embedded(self, window: list[Text], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
-        place = {text: row for row, text in enumerate(dict.fromkeys(window.texts))}
+        place = {text: row for row, text in enumerate(dict.fromkeys(text for _, text, _ in window))}
         try:
             made = self.model.embed(list(place), self.kind.batch_tokens or BATCH_TOKENS["cpu"])
         except EncoderError as error:
@@ -289,27 +256,28 @@ class VectorWorker:
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         is_finite &= np.isfinite(vectors.decoded(table)).all(axis=1)
-        rows = []
-        for number, (record, text) in enumerate(zip(window.records, window.texts, strict=True)):
+        kept = []
+        for record, text, data in window:
             if is_finite[place[text]]:
-                rows.append(number)
+                kept.append((record, text, data))
                 tally.counts.count("truncated", int(made.truncated[place[text]]))
             else:
                 tally.reject(record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
-        tally.counts.kept += len(rows)
+        tally.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
-        for first in range(0, len(rows), size):
-            yield self._batch(window, rows[first : first + size], place, table)
+        for first in range(0, len(kept), size):
+            yield self._batch(kept[first : first + size], place, table)
 
-    def _batch(self, window: _Window, rows: list[int], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
-        taken = table.take(pa.array([place[window.texts[row]] for row in rows], pa.int64()))
+    def _batch(self, window: list[Text], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
+        records, texts, data = zip(*window, strict=True)
+        taken = table.take(pa.array([place[text] for text in texts], pa.int64()))
         columns = {
-            "id": pa.array([text_id(window.data[row]) for row in rows], pa.int64()),
-            "source": pa.array([window.records[row].source for row in rows], pa.string()),
+            "id": pa.array(map(text_id, data), pa.int64()),
+            "source": pa.array([record.source for record in records], pa.string()),
             **dict(zip(table.schema.names, taken.columns, strict=True)),
         }
         if self.kind.keep_text:
-            columns["text"] = pa.array([window.texts[row] for row in rows], pa.string())
+            columns["text"] = pa.array(texts, pa.string())
         optional = [name for name in ("scale", "text") if name in columns]
         schema = KINDS["vectors"].schema(optional=optional, vector=table.schema.field("vector").type)
         return pa.record_batch(list(columns.values()), schema=schema)

@@ -51,13 +51,3 @@ def test_another_c_library_is_left_alone(
     monkeypatch.setattr(allocator.sys, "platform", platform)
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
     assert not allocator.keep_tensors()
-
-
-def test_one_that_refuses_an_option_is_asked_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """glibc before 2.35 takes no threshold over 32 MB."""
-    asked = []
-    monkeypatch.setattr(allocator.sys, "platform", "linux")
-    library = SimpleNamespace(mallopt=lambda option, value: asked.append(option) or int(option != -3))
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
-    assert not allocator.keep_tensors()
-    assert sorted(asked) == [-3, -2, -1]

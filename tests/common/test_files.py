@@ -29,23 +29,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, mon
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_an_error_of_the_rename_names_the_file_and_not_its_temporary_name(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    path.mkdir()
-    with pytest.raises(OSError, match=f"Is a directory: '{path}'$"):
-        files.write_bytes(path, b"{}")
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_error_of_another_file_keeps_its_name(tmp_path: Path) -> None:
-    with (
-        pytest.raises(FileNotFoundError, match=f"'{tmp_path / 'absent'}'"),
-        files.atomic_write(tmp_path / "copy") as stream,
-    ):
-        stream.write((tmp_path / "absent").read_bytes())
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, real = [], os.fsync
 

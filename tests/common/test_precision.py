@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -33,16 +32,6 @@ def test_auto_is_bf16_on_a_cpu_that_multiplies_it(capable: pytest.MonkeyPatch) -
     choice = precision.choose("auto", "cpu", "training.bf16", "training.bf16=false")
 
     assert (choice.name, choice.line) == ("bf16", "training.bf16 auto: bf16: this CPU has avx512_bf16")
-
-
-@pytest.mark.parametrize("value", ["AVX2", "avx512_core"])
-def test_auto_is_fp32_where_the_environment_excludes_the_instructions(capable: pytest.MonkeyPatch, value: str) -> None:
-    capable.setenv("ONEDNN_MAX_CPU_ISA", value)
-
-    choice = precision.choose("auto", "cpu", "--precision", "--precision fp32")
-
-    assert choice.name == "fp32"
-    assert f"ONEDNN_MAX_CPU_ISA={value} excludes" in choice.line
 
 
 def test_auto_is_fp32_on_avx_512_without_bf16_which_onednn_emulates(capable: pytest.MonkeyPatch) -> None:
@@ -77,16 +66,6 @@ def test_fp32_asks_nothing_of_the_device(capable: pytest.MonkeyPatch) -> None:
     capable.setattr(precision, "bfloat16", None)
 
     assert precision.choose(False, "cpu", "training.bf16", "") == precision.choose("fp32", "cpu", "", "")
-
-
-def test_a_torch_that_does_not_say_means_fp32(capable: pytest.MonkeyPatch) -> None:
-    def missing(*_: Any) -> None:
-        raise AttributeError("no such function")
-
-    capable.setattr(torch.cpu, "get_capabilities", missing, raising=False)
-    capable.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False, raising=False)
-
-    assert not precision.bfloat16("cpu").hardware
 
 
 def test_the_private_functions_of_this_torch_answer() -> None:

@@ -3,20 +3,15 @@
 The module lies in a user's folder; the real commands run there, each in a process of its own.
 """
 
-import io
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import webdataset as wds
-from PIL import Image
 
 from clearspan.common.plugins import VARIABLE
-from clearspan.shards import schema
 from tests.processes import environment, run_commands
 
 FILE = '''
@@ -168,71 +163,3 @@ def test_a_dataset_does_not_choose_the_module_that_reads_it(run: Run, made: Path
     ended = run("-m", "clearspan.shards", "ls", made, known=False)
     assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
     assert "kind 'toy' is not one of" in ended.stderr and f"set {VARIABLE} to the module's name" in ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (
-            "from toy import Toy\nclass Toys(Toy):\n    name = 'toys'\n",
-            "registers no columns for 'toys': call",
-        ),
-        (
-            "from clearspan.pipelines.kinds import Kind\nclass Toys(Kind):\n    name = 'toys'\n",
-            "it lacks reading, worker, summary, example (see clearspan.pipelines.kinds.Kind)",
-        ),
-        (
-            "from clearspan.shards import schema\nschema.register(schema.Kind('images', ('id:int64',)))\n",
-            "ValueError: kind 'images': a kind of this name exists",
-        ),
-        ("class Toys: ...\n", "not a kind of dataset (a subclass of clearspan.pipelines.kinds.Kind)"),
-    ],
-)
-def test_a_class_that_breaks_the_contract_is_bad_usage(
-    source: str, message: str, pipeline, own_module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (Path.cwd() / "toy.py").write_text(FILE)
-    monkeypatch.delitem(schema.KINDS, "toy", raising=False)
-    name = own_module(source)
-    ended = pipeline(f"{name}:Toys", "--input", "photographs", "--output", "out")
-    assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
-    sys.modules.pop("toy", None)
-
-
-@pytest.mark.slow
-def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
-    classes = json.loads((made / "_files" / "classes.json").read_text())
-    assert classes == ["accordion", "ant", "barrel", "bass", "n01443537"]
-    known = {path.read_bytes(): path.parent.name for path in photographs.rglob("*.jpg")}
-    tars = sorted(str(path) for path in made.rglob("toy-*.tar"))
-    samples = list(wds.WebDataset(tars, shardshuffle=False))
-    assert len(samples) == 100
-    for sample in samples:
-        assert known.get(sample["jpg"], "n01443537") == classes[int(sample["cls"])]
-        assert min(Image.open(io.BytesIO(sample["jpg"])).size) >= 64
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["_staged/00001.json", "out/manifest.json"])
-def test_killed_and_run_again_it_ends_with_the_same_bytes(
-    run: Run, command: list[str | Path], made: Path, tree, tmp_path: Path, name: str
-) -> None:
-    words = [*command, "--output", tmp_path / "out"]
-    assert run(KILLING, "1", "before", name, tmp_path / "wrapper", *words).returncode == -9
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    ended = run("-m", "clearspan.pipelines", *words, "--workers", "1")
-    assert ended.returncode == 0, ended.stderr
-    assert "tokens" not in ended.stdout
-    assert tree(tmp_path / "out") == tree(made)
-
-
-@pytest.mark.slow
-def test_a_table_of_classes_that_is_damaged_is_put_back(run: Run, command: list[str | Path], made: Path) -> None:
-    path = made / "_files" / "classes.json"
-    whole = path.read_bytes()
-    path.write_bytes(b"[]")
-    problems = run("-m", "clearspan.shards", "verify", made)
-    assert problems.returncode == 1 and f"{path}: its sha256 is not the manifest's" in problems.stdout
-    assert run("-m", "clearspan.pipelines", *command, "--output", made).returncode == 0
-    assert path.read_bytes() == whole

@@ -1,4 +1,4 @@
-"""`pairs`: the dataset that `triplets` makes of two fields, which are found by their usual names."""
+"""`pairs`: two fields of each record, which are found by their usual names, or parts of its text."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 
 from clearspan.pipelines.fields import usual_fields
 from clearspan.pipelines.text.structure import headings, sentences
-from clearspan.shards import Manifest
 from tests.pipelines.conftest import Command
 
 ROWS = [("Owls at night", "They hunt by ear."), ("Rain", "It rains, and the streets are wet."), ("A party", "He left.")]
@@ -20,20 +19,6 @@ def written(records: list[dict[str, Any]], folder: Path) -> Path:
     path = folder / "a.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
-
-
-def test_the_dataset_is_that_of_triplets(direct: Command, tmp_path: Path) -> None:
-    path = written(RECORDS, tmp_path)
-    made = {}
-    for name, words in {
-        "triplets": ("--pair-fields", "title,text", "--long", "cut", "--max-tokens", "5"),
-        "pairs": ("--fields", "title,text", "--max-tokens", "5"),
-    }.items():
-        assert direct(name, "--input", path, "--output", tmp_path / name, *words).code == 0
-        made[name] = {file.name: file.read_bytes() for file in (tmp_path / name).glob("*.tar")}
-    assert made["pairs"] == made["triplets"] != {}
-    manifests = [Manifest.load(str(tmp_path / name)) for name in made]
-    assert manifests[0].kind == manifests[1].kind and manifests[0].counts == manifests[1].counts
 
 
 @pytest.mark.parametrize(("title", "text"), [("title", "text"), ("question", "answer"), ("Headline", " BODY")])
@@ -64,14 +49,14 @@ def test_a_record_without_its_text_is_dropped_and_its_other_fields_are_no_pair(
 @pytest.mark.parametrize(
     ("records", "words", "code", "complaint"),
     [
-        ([{"name": "Rain", "words": "It rains."}], (), 1, "1 lack title,text or title,body or title,abstract"),
-        ([{"name": "Rain", "words": "It rains."}], (), 1, "there are name, words: name two of them with --fields"),
+        ([{"name": "Rain", "words": "It rains."}], (), 1, "the fields name, words: name two of them with --fields"),
+        (RECORDS, ("--fields", "title,text,url"), 2, "--fields must name two different fields, e.g. title,body"),
         (RECORDS, ("--fields", "title"), 2, "--fields must name two different fields, e.g. title,body"),
         (RECORDS, ("--fields", "title,title"), 2, "--fields: title is named twice"),
-        (RECORDS, ("--fields", "title,body"), 1, "3 lack title or body; there are title, url, text, number"),
+        (RECORDS, ("--fields", "title,body"), 1, "3 missing_field; there are the fields title, url, text, number"),
         (RECORDS, ("--nli",), 2, "no such option: --nli"),
-        ([{"title": "Rain", "text": " Rain"}], (), 1, "1 are two equal texts: name another pair with --fields"),
-        ([{"text": "It rains."}], (), 1, "1 lack title,text or title,body or title,abstract"),
+        ([{"title": "Rain", "text": " Rain"}], (), 1, "1 equal_texts: name another pair with --fields"),
+        ([{"title": 7, "text": "It rains."}], (), 1, "a.jsonl:0: a text of the row is not a string but a number"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -162,7 +147,7 @@ def test_parts_of_texts_are_pairs_and_a_text_without_any_is_counted(direct: Comm
     for words, complaint in {
         ("--structure", "headings", "--fields", "a,b"): "--fields and --structure: leave one of them out",
         ("--text-field", "text"): "--text-field has no effect without --structure",
-        ("--structure", "sentences"): "have no sentences to pair: add --structure headings",
+        ("--structure", "sentences"): "1 no_pair: choose another --structure",
     }.items():
         bad = direct("pairs", "--input", written([{"text": "a b"}], tmp_path), "--output", tmp_path / "no", *words)
         assert bad.code in (1, 2) and complaint in bad.err

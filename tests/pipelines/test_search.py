@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,6 @@ from bm25s import BM25
 from sentence_transformers import SentenceTransformer
 
 import clearspan
-from clearspan.common.commands import UsageError
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
 from clearspan.pipelines import hybrid, nearest
@@ -100,11 +98,11 @@ def test_an_index_of_faiss_finds_nearly_the_same(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("damage", ["a flipped bit", "zeros", "cut", "another index", "no record", "another record"])
+@pytest.mark.parametrize("damage", ["a flipped bit", "no record", "another record"])
 def test_a_damaged_index_is_built_again_and_a_line_says_so(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys, damage: str
 ) -> None:
-    faiss = pytest.importorskip("faiss")
+    pytest.importorskip("faiss")
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     hits = clearspan.search(made, QUERIES, encoder, index="faiss")
     (index,) = (tmp_path / "cache").glob("*.faiss")
@@ -112,12 +110,6 @@ def test_a_damaged_index_is_built_again_and_a_line_says_so(
     data = bytearray(written)
     if damage == "a flipped bit":
         data[len(data) // 2] ^= 64
-    elif damage == "zeros":
-        data[1000:9000] = bytes(8000)
-    elif damage == "cut":
-        del data[-100:]
-    elif damage == "another index":
-        data[:] = faiss.serialize_index(faiss.IndexFlatIP(4)).tobytes()
     elif damage == "no record":
         index.with_suffix(".json").unlink()
     else:
@@ -170,13 +162,6 @@ def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder
     assert ended.code == 1 and "keeps no texts for --hybrid: run embed with --keep-text" in ended.err
 
 
-@pytest.mark.slow
-def test_a_prompt_is_put_before_the_queries(made: Path, encoder: Path) -> None:
-    with_prompt = clearspan.search(made, QUERIES, encoder, prompt_name="query")
-    typed = clearspan.search(made, [f"query: {query}" for query in QUERIES], encoder)
-    assert [[hit.id for hit in hits] for hits in with_prompt] == [[hit.id for hit in hits] for hits in typed]
-
-
 def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, tmp_path: Path) -> None:
     other = shutil.copytree(encoder, tmp_path / "other")
     (other / "config_sentence_transformers.json").write_text("{}")
@@ -195,9 +180,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model '': no such folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: nowhere.txt: No such file"),
-        (["--query", "owl", "--top", "0"], 2, "--top must be at least 1"),
         (["--query", "owl", "--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
-        (["--query", "owl", "--output", "x"], 2, "no such option: --output"),
         (["--query", "owl"], 1, "nowhere: no manifest.json"),
     ],
 )
@@ -214,51 +197,7 @@ def test_bad_usage_is_one_line(
     assert ended == code and complaint in shown and shown.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"top": 0},
-        {"top": 2.5},
-        {"queries": []},
-        {"queries": [1]},
-        {"index": "annoy"},
-        {"prompt_name": "title"},
-        {"hybrid": "yes"},
-    ],
-)
-def test_the_python_call_checks_its_options(encoder: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        clearspan.search("nowhere", **{"queries": ["owl"], "model": encoder, **wrong})
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_no_index(
-    pipeline: Command, made: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faiss = pytest.importorskip("faiss")
-
-    def fail(index: Any, path: str) -> None:
-        Path(path).write_bytes(b"half")
-        raise RuntimeError("write error: No space left on device")
-
-    monkeypatch.setattr(faiss, "write_index", fail)
-    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
-    ended = pipeline("search", made, "--model", encoder, "--query", "owl", "--index", "faiss")
-    assert ended.code == 1 and "the index cannot be written (is the disk full?)" in ended.err
-    assert ended.err.count("\n") == 1 and not list((tmp_path / "cache").iterdir())
-
-
 def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encoder: Path, tmp_path: Path) -> None:
     assert direct("--input", head).code == 0
     ended = direct("search", tmp_path / "out", "--model", encoder, "--query", "owl")
     assert ended.code == 1 and "holds documents, not vectors that `embed` made" in ended.err
-
-
-@pytest.mark.slow
-def test_without_a_shard_nothing_is_lost_silently(
-    pipeline: Command, made: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shard = made / Dataset(made).shards[1].name
-    shard.write_bytes(shard.read_bytes()[:-1024])
-    ended = pipeline("search", made, "--model", encoder, "--query", "owl")
-    assert ended.code == 1 and shard.name in ended.err and ended.out == ""

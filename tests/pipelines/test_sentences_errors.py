@@ -20,7 +20,6 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
     ("options", "complaint"),
     [
         (("--views", "2"), "--views has no effect without --augment"),
-        (("--augment-seed", "1"), "--augment-seed has no effect without --augment"),
         (("--synonyms", "a.json"), "--synonyms has no effect without --augment"),
         (("--augment", "del-word", "--views", "0"), "--views must be from 1 to 100"),
         (("--augment", "del-word", "--synonyms", "a.json"), "--synonyms has no effect without the step subs"),
@@ -30,18 +29,12 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--augment", "del-word+del-word"), "--augment 'del-word+del-word' names a step twice"),
         (("--augment", "del-word", "--del-word", "1.5"), "--del-word 1.5 must be above 0 and at most 1"),
         (("--augment", "del-span", "--del-spans", "50"), "--del-spans 50: spans of 0.05 are more than a"),
-        (("--augment", "del-word", "--unit", "line"), "argument --unit: invalid choice"),
         (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be at least -9"),
         (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
         (("--language", "German", "--no-split"), "--language German: give a code of ISO 639-1"),
-        (("--min-tokens", "0"), "--min-tokens must be at least 1"),
         (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),
-        (("--max-tokens", "0"), "--max-tokens must be at least --min-tokens"),
         (("--pack", "3"), "--pack must be at least --min-tokens"),
-        (("--pack", "0"), "--pack must be at least --min-tokens"),
         (("--pack", "100", "--max-tokens", "510"), "--max-tokens has no effect with --pack"),
-        (("--whitespace", "keep"), "argument --whitespace: invalid choice: 'keep'"),
-        (("--min-words", "0"), "--min-words must be at least 1"),
     ],
 )
 def test_bad_usage_is_exit_2_and_names_the_option(direct, wiki: Path, tmp_path: Path, options, complaint: str) -> None:
@@ -55,10 +48,8 @@ def test_bad_usage_is_exit_2_and_names_the_option(direct, wiki: Path, tmp_path: 
     ("data", "complaint"),
     [
         (None, "No such file"),
-        (b"[1, 2]", "expected"),
         (b'{"good": "bad"}', "expected"),
         (b"\xff\xfe", "expected"),
-        (b"{}", "expected"),
         (b"one two three\n", "line 1"),
     ],
 )
@@ -81,26 +72,13 @@ def test_other_options_are_refused_by_name(direct, head: Path) -> None:
     for options, field in (
         (("--augment", "del-span"), "options.augmentation.steps"),
         (("--augment", "del-word", "--del-word", "0.5"), "options.augmentation.del_word: 0.7 there, 0.5 now"),
-        (("--augment", "del-word", "--views", "3"), "options.views: 2 there, 3 now"),
-        (("--augment", "del-word", "--augment-seed", "7"), "options.augment_seed: 42 there, 7 now"),
-        (("--augment", "del-word", "--language", "de"), 'options.language: "en" there, "de" now'),
-        (("--augment", "del-word", "--no-dedup"), "options.dedup: true there, false now"),
         (("--augment", "del-word", "--pack", "510"), "options.pack: null there, 510 now"),
-        (("--augment", "del-word", "--lowercase"), "options.lowercase: false there, true now"),
     ):
         assert field in direct("sentences", "--input", head, *options).err
-
-
-@pytest.mark.exhaustive
-def test_another_table_of_synonyms_is_refused(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
-    words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms")
-    assert direct(*words, synonyms).code == 0
-    (tmp_path / "other.json").write_text('{"film": ["movie"]}')
-    assert "options.files.synonyms.json" in direct(*words, tmp_path / "other.json").err
 
 
 def test_when_nothing_is_kept_the_mend_is_named(direct, wiki: Path) -> None:
     outcome = direct("sentences", "--input", wiki, "--no-split")
     assert outcome.code == 1
-    assert "none of 1 sentences has 4 to 510 tokens, the longest has " in outcome.err
+    assert "none of 1 sentences is kept: 1 long_tokens; the longest has " in outcome.err
     assert "--text-per line" in outcome.err

@@ -3,20 +3,15 @@
 import csv
 import io
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import webdataset as wds
 from tokenizers import Tokenizer
 
-from clearspan.pipelines.__main__ import main
-from clearspan.shards import Dataset, Manifest, verify
-from clearspan.shards.schema import webdataset_decoder
-from tests.pipelines.conftest import killed
+from clearspan.shards import Dataset, verify
 
 Rows = list[tuple[str, ...]]
 COLUMNS = ("tokens", "positive", "negative")
@@ -130,62 +125,16 @@ def test_pairs_have_no_negative(direct, rows: Rows, decoded, tmp_path: Path) -> 
     assert all("negative" not in batch.schema.names for batch in Dataset(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "tsv", "arrow"])
+@pytest.mark.parametrize("form", ["parquet", "tsv"])
 def test_columns_are_named_in_order(direct, rows: Rows, decoded, tmp_path: Path, form: str) -> None:
     table = pa.table({"n": list(range(50)), "b": [r[1] for r in rows[:50]], "a": [r[0] for r in rows[:50]]})
     path = tmp_path / f"a.{form}"
     if form == "parquet":
         pq.write_table(table, path)
-    elif form == "arrow":
-        with pa.ipc.new_stream(path, table.schema) as stream:
-            stream.write_table(table)
-    elif form == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     else:
         path.write_text("".join("\t".join(map(str, row)) + "\n" for row in ["nba", *zip(*table.columns, strict=True)]))
     summary(direct("triplets", "--columns", "a,b", "--input", path, "--json"))
     assert decoded(tmp_path / "out") == [row[:2] for row in rows[:50]]
-
-
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
-def test_two_fields_of_a_record_are_a_pair_and_records_without_both_are_counted(
-    direct, rows: Rows, decoded, tmp_path: Path, form: str
-) -> None:
-    table = pa.table({"body": [row[1] for row in rows[:50]], "n": range(50), "title": [row[0] for row in rows[:50]]})
-    records = table.to_pylist()
-    records[3]["title"], records[4]["body"] = None, ""
-    path = tmp_path / f"a.{form}"
-    if form == "jsonl":
-        del records[5]["title"]
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    elif form == "parquet":
-        records[5]["title"] = None
-        pq.write_table(pa.Table.from_pylist(records), path)
-    else:
-        path.write_bytes(as_csv([tuple(record.values()) for record in records], ("body", "n", "title")))
-    found = summary(direct("triplets", "--pair-fields", "title,body", "--input", path, "--json"))
-    dropped = (
-        {"missing_field": 0, "equal_texts": 0, "empty": 2}
-        if form == "csv"
-        else {"missing_field": 2, "equal_texts": 0, "empty": 1}
-    )
-    assert found["filtered"] == {**dropped, "short_tokens": 0, "long_tokens": 0} and found["bad"] == 0
-    left = [row[:2] for number, row in enumerate(rows[:50]) if number not in ((3, 4) if form == "csv" else (3, 4, 5))]
-    assert decoded(tmp_path / "out") == left
-    assert Manifest.load(str(tmp_path / "out")).fingerprint["options"]["pairs"] is True
-
-
-def test_no_record_with_both_fields_is_an_error_that_names_the_fields(direct, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"headline": "Rain", "body": "It rains."}\n' * 3)
-    outcome = direct("triplets", "--pair-fields", "title,body", "--input", tmp_path / "a.jsonl")
-    mend = "3 lack title or body; there are headline, body: name two of them with --pair-fields"
-    assert outcome.code == 1 and mend in outcome.err
-
-
-def test_a_text_that_is_no_string_is_bad_in_a_pair_too(direct, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"title": 7, "body": "It rains."}\n')
-    outcome = direct("triplets", "--pair-fields", "title,body", "--input", tmp_path / "a.jsonl")
-    assert outcome.code == 1 and "a.jsonl:0: a text of the row is not a string but a number" in outcome.err
 
 
 def test_a_longer_text_is_cut_if_wanted(direct, rows: Rows, roberta_tokenizer: Path, tmp_path: Path) -> None:
@@ -246,39 +195,6 @@ def test_no_text_of_a_held_out_row_is_in_a_row_to_train_on(direct, decoded, rows
     assert verify(tmp_path / "out") == verify(tmp_path / "out" / "validation") == []
 
 
-@pytest.fixture(scope="module")
-def finished(snli: Path, roberta_tokenizer: Path, tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The dataset of an uninterrupted run over eight files with one worker."""
-    folder = tmp_path_factory.mktemp("finished") / "out"
-    assert main([*command(snli, roberta_tokenizer), "--output", str(folder), "--workers", "1"]) == 0
-    return tree(folder)
-
-
-def command(snli: Path, tokenizer: Path) -> list[str]:
-    files = [str(snli), str(snli.with_name("snli_dev.txt")), str(snli.with_name("snli_test.txt"))]
-    words = ["--input", *files[1:], "--nli", "--no-header", "--holdout-fraction", "0.1", "--dedup"]
-    return ["triplets", *words, "--tokenizer", str(tokenizer), "--unit-bytes", "1000000"]
-
-
-@pytest.mark.exhaustive
-def test_two_workers_and_a_killed_run_end_with_the_same_bytes(
-    snli: Path, roberta_tokenizer: Path, finished: dict[str, str], tree, tmp_path: Path
-) -> None:
-    words = [*command(snli, roberta_tokenizer), "--output", str(tmp_path / "out")]
-    assert killed("before", "triplets-00001-000.tar", *words) == -signal.SIGKILL
-    assert "manifest.json" not in tree(tmp_path / "out")
-    assert main([*words, "--workers", "2"]) == 0
-    assert tree(tmp_path / "out") == finished
-
-
-def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -> None:
-    summary(direct("triplets", "--input", snli, "--json"))
-    tars = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
-    batches = [sample["arrow.zst"] for sample in wds.WebDataset(tars, shardshuffle=False).decode(webdataset_decoder)]
-    assert sum(batch.num_rows for batch in batches) == 5883
-    assert batches[0].schema.names == ["id", "tokens", "positive", "negative"]
-
-
 @pytest.mark.parametrize(
     ("data", "words", "complaint"),
     [
@@ -288,14 +204,11 @@ def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -
             "no columns a,d; there are a, b, c: name them in order with --columns",
         ),
         (b"a,b,c,d\n1,2,3,4\n", (), "no columns sent0,sent1,hard_neg or sent0,sent1 or anchor,positive,negative or"),
-        (b"a,b\n1,2\n1,2,3\n", (), "a.csv:1: 3 cells in a row, of 2 columns"),
-        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: the row that begins there has a quote that is not closed"),
-        (b"", (), "the inputs hold no records at all"),
         (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is not one of entailment, neutral'),
         (
             b"a,b,c\nx,y,0\n",
             ("--nli",),
-            "none of 1 triplets is kept: 1 have no partner of the same premise: a premise needs an entailed",
+            "none of 1 triplets is kept: 1 unpaired: a premise needs an entailed",
         ),
     ],
 )
@@ -325,11 +238,6 @@ def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, t
         ("--columns", "a"),
         ("--columns", "a,a"),
         ("--columns", "a,b", "--nli"),
-        ("--pair-fields", "a"),
-        ("--pair-fields", "a,b,c"),
-        ("--pair-fields", ""),
-        ("--pair-fields", "a,b", "--nli"),
-        ("--pair-fields", "a,b", "--columns", "a,b"),
     ],
 )
 def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple[str, ...]) -> None:
@@ -337,26 +245,18 @@ def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple
     assert outcome.code == 2 and words[0] in outcome.err
 
 
-@pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl"])
 def test_labels_are_not_taken_for_negatives(direct, tmp_path: Path, rows: Rows, name: str) -> None:
     labelled = [(row[0], row[1], number % 3) for number, row in enumerate(rows[:30])]
     path = tmp_path / name
     if path.suffix == ".tsv":
         path.write_text("a\tb\tc\n" + "".join(f"{first}\t{second}\t{label}\n" for first, second, label in labelled))
-    elif path.suffix == ".jsonl":
+    else:
         names = ("entailment", "neutral", "contradiction")
         lines = [json.dumps({"a": first, "b": second, "c": names[label]}) for first, second, label in labelled]
         path.write_text("\n".join(lines))
-    else:
-        pq.write_table(pa.table(dict(zip("abc", zip(*labelled, strict=True), strict=True))), path)
     done = direct("triplets", "--input", path)
     assert done.code == 1 and "are labels or numbers, not texts: add --nli if rows" in done.err
-
-
-def test_numbers_in_a_column_that_is_named_are_texts(direct, tmp_path: Path) -> None:
-    (tmp_path / "sums.csv").write_text("sum,result\n" + "".join(f"{n} and {n},{2 * n}\n" for n in range(20)))
-    found = summary(direct("triplets", "--input", tmp_path / "sums.csv", "--columns", "sum,result", "--json"))
-    assert found["kept"] == 20
 
 
 def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -> None:
@@ -365,10 +265,3 @@ def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -
     )
     done = direct("triplets", "--input", tmp_path / "snli.jsonl")
     assert done.code == 1 and "gold_label, pairID: add --nli" in done.err
-
-
-def test_a_first_row_that_is_no_header_is_refused(direct, tmp_path: Path, rows: Rows) -> None:
-    (tmp_path / "rows.csv").write_bytes(as_csv(rows[:5]))
-    done = direct("triplets", "--input", tmp_path / "rows.csv")
-    assert done.code == 1 and "looks like a text, not like a column name: add --no-header if it is a text" in done.err
-    assert direct("triplets", "--input", tmp_path / "rows.csv", "--no-header").code == 0

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset, vectors, verify
 from clearspan.shards.__main__ import main as shards
-from tests.pipelines.conftest import KILLING, Command
-from tests.processes import environment, run_commands
+from tests.pipelines.conftest import Command
 
 MOST_TOKENS = 48
 
@@ -212,12 +210,9 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
     ("words", "code", "complaint"),
     [
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
-        (["--vector-dtype", "float64"], 2, "invalid choice: 'float64'"),
         (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
-        (["--device", "cpu:0"], 2, "--device cpu:0: choose auto, cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
-        (["--batch-tokens", "0"], 2, "--batch-tokens must be at least 1"),
         (["--text-field", "body"], 1, 'no field "body" in any record: there are text'),
     ],
 )
@@ -236,16 +231,6 @@ def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PipelineError, match=r"embedding needs torch: pip install 'clearspan\[embed\]'"):
         kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32", None)
-
-
-@pytest.mark.parametrize("lost", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_model_folder_that_lacks_a_file_is_one_line(embed: Command, encoder: Path, lost: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(encoder, tmp_path / "incomplete")
-    for path in folder.rglob(lost):
-        if path.parent == folder:
-            path.unlink()
-    ended = embed("--model", folder)
-    assert ended.code == 1 and str(folder) in ended.err and ended.err.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -291,50 +276,6 @@ def test_an_export_to_parquet_opens_in_other_programs(
     (files / next(iter(written)).name).write_bytes(b"PAR1")
     assert shards(["export", out, str(files), "--quiet"]) == 1
     assert "not the export of this dataset's vectors-" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("program", ["duckdb", "pandas"])
-def test_other_programs_read_each_type(embed: Command, program: str, dtype: str, tmp_path: Path) -> None:
-    reader = pytest.importorskip(program)
-    assert embed("--vector-dtype", dtype).code == 0
-    assert shards(["export", str(tmp_path / "out"), str(tmp_path / "parquet"), "--quiet"]) == 0
-    table = rows(tmp_path / "out")
-    if program == "duckdb":
-        ids, found = zip(*reader.sql(f"select id, vector from '{tmp_path}/parquet/*.parquet'").fetchall(), strict=True)
-    else:
-        frame = reader.read_parquet(tmp_path / "parquet")
-        ids, found = frame["id"].tolist(), frame["vector"].tolist()
-    assert list(ids) == table["id"].to_pylist()
-    np.testing.assert_array_equal(np.stack(found), np.stack(table["vector"].to_numpy()))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("workers", "name"), [("1", "vectors-00001-000.tar"), ("2", "vectors-00002-000.tar")])
-def test_killed_and_run_again_it_ends_with_the_same_bytes(
-    embed: Command, corpus: Path, encoder: Path, tree, workers: str, name: str, tmp_path: Path
-) -> None:
-    assert embed("--output", tmp_path / "whole").code == 0
-    words = [
-        "embed",
-        "--input",
-        corpus,
-        "--model",
-        encoder,
-        "--unit-bytes",
-        "16000",
-        "--output",
-        tmp_path / "out",
-    ]
-    for published in (name, "manifest.json"):
-        killing = [KILLING, workers, "before", published, str(tmp_path / "wrapper"), *map(str, words)]
-        if workers == "2" and published == "manifest.json":
-            continue
-        assert run_commands(killing, [environment()]).returncode == -signal.SIGKILL
-        assert not (tmp_path / "out" / "manifest.json").exists()
-    assert embed().code == 0
-    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 @pytest.mark.exhaustive

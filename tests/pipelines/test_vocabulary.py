@@ -1,20 +1,14 @@
 """`clearspan vocabulary`: a tokenizer from texts in any format, reproducible, with each record counted."""
 
-import gzip
-import io
 import json
 import os
-import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines import vocabulary
 from clearspan.pipelines.__main__ import main
-from tests.pipelines.packings import jsonl, tar
 
 SIZE = ("--size", "600")
 
@@ -40,38 +34,6 @@ def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 def tokenizer_in(folder: Path) -> bytes:
     return (folder / "tokenizer.json").read_bytes()
-
-
-@pytest.mark.slow
-def test_the_same_text_gives_the_same_tokenizer_in_every_format(learn, texts: list[str], tmp_path: Path) -> None:
-    some = texts[:30]
-    (tmp_path / "a.jsonl").write_bytes(jsonl(some))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(some)))
-    (tmp_path / "a.tar").write_bytes(tar({f"{number:03d}.txt": text.encode() for number, text in enumerate(some)}))
-    pq.write_table(pa.table({"text": some}), tmp_path / "a.parquet")
-    (tmp_path / "files").mkdir()
-    for number, text in enumerate(some):
-        (tmp_path / "files" / f"{number:03d}.txt").write_text(text, encoding="utf-8", newline="")
-    made = {}
-    for name in ("a.jsonl", "a.jsonl.gz", "a.tar", "a.parquet", "files"):
-        code, out, err = learn("--input", tmp_path / name, *SIZE, "--output", tmp_path / "learned" / name)
-        assert (code, err) == (0, "")
-        assert "a tokenizer of 600 ids" in out and "read 30 = texts 30, empty 0, bad 0" in out
-        made[name] = tokenizer_in(tmp_path / "learned" / name)
-    assert len(set(made.values())) == 1
-
-
-def test_tables_without_a_header_and_parted_documents_are_read_as_any_kind_reads_them(
-    learn, texts: list[str], tmp_path: Path
-) -> None:
-    lines = [" ".join(text.replace('"', "").split()) for text in texts[:30]]
-    (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (tmp_path / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
-    assert "add --no-header if it is a text" in learn("--input", tmp_path / "a.tsv", *SIZE)[2]
-    for name, options in (("a.tsv", ["--no-header"]), ("a.txt", ["--document-separator", r"\n\n"])):
-        code, out, err = learn("--input", tmp_path / name, *options, *SIZE, "--output", tmp_path / "learned" / name)
-        assert (code, err) == (0, "") and "read 30 = texts 30, empty 0, bad 0" in out
-    assert tokenizer_in(tmp_path / "learned" / "a.tsv") == tokenizer_in(tmp_path / "learned" / "a.txt")
 
 
 @pytest.mark.slow
@@ -108,20 +70,11 @@ def test_a_limit_of_bytes_ends_the_reading(learn, head: Path, texts: list[str]) 
     assert (summary["texts"], summary["text_bytes"]) == (3, wanted)
 
 
-def test_a_text_too_small_for_the_size_has_fewer_ids(learn, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one two one two")
-    assert "a tokenizer of 267 ids" in learn("--input", tmp_path / "a.txt", *SIZE)[1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--size", "260"], "--size must be at least 261"),
-        (["--limit-bytes", "0"], "--limit-bytes must be at least 1"),
-        (["--max-bad-fraction", "2"], "--max-bad-fraction must be from 0 to 1"),
         (["--output", "gs://bucket/tokenizer"], "--output must be a folder on this machine"),
-        (["--s3_endpoint_url=http://localhost"], "no such option: --s3_endpoint_url"),
-        (["--min-tokens", "3"], "no such option: --min-tokens"),
     ],
 )
 def test_bad_usage_is_exit_2_and_says_what(learn, head: Path, arguments: list[str], complaint: str) -> None:
@@ -151,25 +104,6 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(learn, head: Pat
     code, _, err = learn("--input", head, *SIZE)
     assert code == 1 and "learned: holds other files (notes.txt): choose a new or empty --output" in err
     assert tree(tmp_path) == before
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("flags", "shows"), [([], True), (["--quiet"], False)])
-def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
-    learn, head: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], shows: bool
-) -> None:
-    monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    assert learn("--input", head, *SIZE, *flags)[0] == 0
-    assert ("100%" in shown.getvalue()) is shows
-
-
-def test_help_shows_an_example(learn) -> None:
-    code, out, _ = learn("--help")
-    assert code == 0 and "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output" in out
 
 
 def never(*_: object) -> None:

@@ -248,8 +248,8 @@ def test_a_killed_run_over_archives_ends_with_the_same_bytes(
 
 def test_titles_and_texts_of_pages_are_pairs(direct, pages: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.warc").write_bytes(b"".join([*warc(pages[:5]), *wet(pages[5:8])]))
-    words = ["--pair-fields", "title,text", "--max-tokens", "128", "--long", "cut"]
-    found = summary(direct("triplets", "--input", tmp_path / "a.warc", *words, "--json"))
+    words = ["--fields", "title,text", "--max-tokens", "128"]
+    found = summary(direct("pairs", "--input", tmp_path / "a.warc", *words, "--json"))
     assert (found["kept"], found["filtered"]["missing_field"]) == (5, 3)
 
 

@@ -1,20 +1,14 @@
 """The recipe `crops`: each short text gives two crops that do not overlap, and a run learns from them."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from clearspan.shards import Dataset
-from clearspan.shards.ragged import Ragged
 from clearspan.train import draws
 from clearspan.train.config.recipe import load
 from clearspan.train.span_sampler import sample
-from tests.train import runs
-from tests.train.conftest import TINY_MODEL, prepare, write_dataset
-from tests.train.ranks import train_alone
+from tests.train.conftest import TINY_MODEL, write_dataset
 from tests.train.test_learner import learner_and_batch
 
 GIVEN = ["data.text.path=unused", "model.path=unused", "output=unused"]
@@ -56,27 +50,3 @@ def test_the_forwards_size_is_that_of_short_texts(
     assert 0.9 * tokens < 128 * spans.workload().mean_tokens < 1.5 * tokens
     assert metrics["tokens_cut"] == metrics["masks_cut"] == 0 and budget.tokens < 1.8 * (tokens + special)
     assert mlm.moments == spans.block_moments("anchors") < spans.config.sampler.anchor_moments()
-
-
-@pytest.mark.exhaustive
-def test_a_run_over_short_texts_brings_crops_of_a_text_together(
-    texts: list[str], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """Paragraphs of 16 tokens and more, some of them twice, by the two commands of the documentation."""
-    paragraphs = [" ".join(part.split()) for text in texts for part in text.split("\n\n")]
-    lines = [json.dumps({"text": part}) for part in paragraphs if 60 <= len(part) <= 1200]
-    (tmp_path / "texts.jsonl").write_text("\n".join([*lines, *lines[:40]]) + "\n")
-    folder = tmp_path / "data"
-    prepare(
-        *("documents", "--input", tmp_path / "texts.jsonl", "--output", folder, "--tokenizer", tokenizer_folder),
-        *("--min-tokens", "16"),
-    )
-    lengths = np.concatenate([Ragged.from_arrow(batch.column("tokens")).lengths for batch in Dataset(str(folder))])
-    assert len(lengths) > 600 and lengths.min() >= 16 and np.median(lengths) < 128
-    options = [*TINY_MODEL, f"data.text.path={folder}", f"output={tmp_path / 'run'}", "training.epochs=2"]
-    options += ["optimizer.learning_rate=0.003", "training.bf16=false", "training.logging_steps=1"]
-    done = train_alone(*options, recipe="crops")
-    assert done.returncode == 0, done.stderr
-    losses = [line["spans/loss"] for line in runs.metrics(tmp_path / "run", ["spans/loss"])]
-    assert len(losses) == 2 * (len(lengths) // 64)
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 1

@@ -7,8 +7,6 @@ import torch
 
 from clearspan.train.options import ALL, RecipeError
 from tests.train.conftest import write_dataset
-from tests.train.ranks import train_alone, train_on_ranks
-from tests.train.runs import metrics
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_simcse import write_triplets
 
@@ -62,15 +60,6 @@ def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]
     ratio = (begun / random).mean(dim=1)
     torch.testing.assert_close(begun, random * ratio[:, None])
     assert ratio.min() == pytest.approx(0.05) and ratio.unique().numel() > 20
-
-
-@pytest.mark.slow
-def test_two_ranks_train_as_one(pairs: list[str], tmp_path: Path) -> None:
-    alone = train_alone(*pairs, f"output={tmp_path / 'one'}", recipe=RECIPE)
-    done = train_on_ranks(2, *pairs, f"output={tmp_path / 'two'}", recipe=RECIPE, port=28617)
-    assert alone.returncode == 0 and done.returncode == 0, alone.stderr + done.stderr
-    first, second = ([line["loss"] for line in metrics(tmp_path / name, ["loss"])] for name in ("one", "two"))
-    assert second == pytest.approx(first, rel=1e-4) and len(first) == 6
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from clearspan.train.config.recipe import load, modality
 from clearspan.train.data.stream import StreamError
 from clearspan.train.modalities.images import Config, Images, PatchEmbedding
 from clearspan.train.options import DatasetConfig, RecipeError
-from clearspan.train.run_folder import check, save
+from clearspan.train.run_folder import INPUTS, check, inputs
 from tests.train.ranks import train_alone
 from tests.train.test_images import rows_of, two_keys
 from tests.train.test_learner import learner_and_batch
@@ -144,7 +145,7 @@ def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[st
     recipe = load("demo", options)
     with pytest.raises(RecipeError, match=r"^data\.others\.modality\.path .*: is no longer what the run in"):
         check(recipe, resume=True)
-    save(recipe)
+    (run / INPUTS).write_text(json.dumps({"finished": True, "inputs": inputs(recipe)}))
     resumed = train_alone(*options, "--resume")
     assert resumed.returncode == 1 and "Traceback" not in resumed.stderr
     assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr

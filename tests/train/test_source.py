@@ -2,26 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
 from clearspan.common.encoder.library import load as load_model
-from clearspan.common.model_folder import EncoderError
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import load_skeleton, save_model, save_skeleton
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.options import Recipe, RecipeError
-from tests.eval.models.test_model_folder import ANOTHERS
+from clearspan.train.options import RecipeError
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 
@@ -117,8 +112,8 @@ def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path
 def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: Path) -> None:
     for number, (after, named) in enumerate(
         (
-            ([Normalize(), Dense(384, 384)], "training keeps Transformer, WordWeights, Pooling, Dense, Normalize"),
-            ([Dense(384, 64)], "cannot keep a Dense of 384 to 64 dimensions"),
+            ([Normalize(), Dense(384, 384)], "Dense of one width, .* not Transformer, Pooling, Normalize, Dense"),
+            ([Dense(384, 64)], "Dense of one width, .* not Transformer, Pooling, Dense"),
         )
     ):
         folder = tmp_path / str(number)
@@ -126,83 +121,3 @@ def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: P
         SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
         with pytest.raises(RecipeError, match=named):
             trained_on(folder)
-
-
-def edit(path: Path, **fields: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-
-
-def without_tokenizer(folder: Path) -> None:
-    for path in (*folder.glob("*token*"), *folder.glob("vocab.txt")):
-        path.unlink()
-
-
-def absurd_id(folder: Path) -> None:
-    model = json.loads((folder / "tokenizer.json").read_text())["model"]
-    edit(folder / "tokenizer.json", model={**model, "vocab": {**model["vocab"], "zebra crossing": 4_000_000_000}})
-
-
-def not_finite(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["encoder.layer.3.output.dense.weight"][5, 7] = torch.inf
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def integers(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    name = "encoder.layer.3.output.dense.weight"
-    weights[name] = weights[name].to(torch.int8)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def damaged(minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], plain: bool) -> tuple[Path, Recipe]:
-    """Return a damaged copy of MiniLM, and a recipe that begins from it; `plain`: without its modules.json."""
-    folder = shutil.copytree(minilm, tmp_path / "model")
-    damage(folder)
-    if plain:
-        (folder / "modules.json").unlink()
-    return folder, load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (without_tokenizer, "no tokenizer here"),
-        (absurd_id, "'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"),
-        (integers, r"layer\.3\.output\.dense\.weight holds int8, not floating-point"),
-        (not_finite, r"layer\.3\.output\.dense\.weight holds a NaN or an infinity"),
-        (lambda folder: edit(folder / "config.json", num_hidden_layers=7), "lacks 16 of its weights"),
-        (lambda folder: edit(folder / "config.json", num_hidden_layers=5), "no place for 16 of its weights"),
-        (lambda folder: edit(folder / "config.json", model_type="own"), "model_type 'own' is unknown"),
-        (lambda folder: (folder / "tokenizer.json").write_bytes(b"{"), "tokenizer"),
-        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "an adapter's weights are not supported"),
-    ],
-)
-def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
-    minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], named: str, plain: bool
-) -> None:
-    folder, recipe = damaged(minilm, tmp_path, damage, plain)
-    with pytest.raises(RecipeError, match=f"{folder}.*{named}") as error:
-        build_encoder(recipe, load_tokenizer(minilm))
-    assert "\n" not in str(error.value)
-    with pytest.raises(EncoderError, match=named):
-        load_model(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("damage", ANOTHERS)
-def test_a_tokenizer_of_another_model_is_refused_though_it_made_the_shards(
-    minilm: Path, tmp_path: Path, damage: Callable[[Path], None], plain: bool
-) -> None:
-    folder, recipe = damaged(minilm, tmp_path, damage, plain)
-    with pytest.raises(RecipeError, match=f"model: {folder}: {ANOTHERS[damage]}"):
-        build_encoder(recipe, load_tokenizer(folder))
-
-
-def test_an_activation_of_ones_own_is_refused(rich: Path) -> None:
-    edit(rich / "2_Dense" / "config.json", activation_function="own.Swish")
-    with pytest.raises(RecipeError, match=r"2_Dense/config\.json: activation_function 'own.Swish' is not one of"):
-        trained_on(rich)

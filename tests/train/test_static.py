@@ -17,9 +17,8 @@ from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.options import ALL, RecipeError
-from tests.train.conftest import TINY_MODEL, VOCABULARY
-from tests.train.ranks import train_alone, train_on_ranks
-from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
+from tests.train.conftest import TINY_MODEL
+from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch, pretrained, step
 
 STATIC = ["model.config=null", "model.config.model_type=static", "model.config.hidden_size=24"]
@@ -81,14 +80,6 @@ def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> No
     assert torch.equal(exported["embedding.weight"], table.weight * table.scale[:, None])
     card = (run / "model" / "README.md").read_text()
     assert "the mean of static token vectors of 24 dimensions, over texts of any length" in card
-
-
-@pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str], tmp_path: Path) -> None:
-    again = without_its_last_checkpoint(run, tmp_path / "again")
-    done = train_alone(*static, "training.save_steps=3", f"output={again}", "--resume")
-    assert done.returncode == 0, done.stderr
-    assert same_weights(run, again) and metrics(run, ["loss"]) == metrics(again, ["loss"])
 
 
 @pytest.mark.slow
@@ -189,13 +180,6 @@ def test_every_contrastive_objective_trains_the_vectors_of_all_tokens_and_adds_n
     assert torch.equal(trained, packed.ids.unique()) and packed.content.all()
 
 
-def test_sentences_are_never_cut(static_sentences: list[str], sentences: list[list[int]]) -> None:
-    given = [*static_sentences, "objectives.simcse.temperature=0.05", "data.text.batch_size=600"]
-    learner, batches, _ = learner_and_batch(given)
-    packed = learner._prepare(batches, ALL).packed
-    assert max(map(len, sentences)) > 66 and sorted(packed.lengths) == sorted(2 * [len(row) for row in sentences])
-
-
 def test_a_static_budget_gives_the_loss_of_an_exact_forward(static_sentences: list[str]) -> None:
     given = [*static_sentences, "objectives.simcse.temperature=0.05"]
     exact, fixed = (step(given, static=static) for static in (False, True))
@@ -230,24 +214,3 @@ def test_what_a_table_cannot_do_is_refused_with_a_reason(static: list[str], over
     given = [o for o in static if not o.startswith("objectives.mlm")]
     with pytest.raises(RecipeError, match=re.escape(reason)):
         learner_and_batch([*given, *overrides] if "mlm" in overrides[0] else [*static, *overrides])
-
-
-def test_pictures_are_refused_with_a_reason(tiny_images: list[str]) -> None:
-    given = [o for o in tiny_images if not o.startswith("model.")]
-    with pytest.raises(RecipeError, match=r"data.others.modality: a static encoder has no layers to encode patches"):
-        learner_and_batch([*given, *STATIC])
-
-
-def test_the_dry_run_counts_a_table(static: list[str], tmp_path: Path) -> None:
-    done = train_alone(*static, "--dry-run", f"output={tmp_path / 'run'}")
-    assert done.returncode == 0, done.stderr
-    assert f"parameters      {VOCABULARY * 25:,}\n" in done.stdout
-    assert "GiB activations (12 bytes a sequence and dimension)" in done.stdout
-
-
-@pytest.mark.slow
-def test_two_ranks_and_zero_train_as_one(run: Path, static: list[str], tmp_path: Path) -> None:
-    done = train_on_ranks(2, *static, "training.zero_stage=2", f"output={tmp_path / 'run'}", port=28610)
-    assert done.returncode == 0, done.stderr
-    ours, alone = ([line["loss"] for line in metrics(folder, ["loss"])] for folder in (tmp_path / "run", run))
-    assert ours == pytest.approx(alone, rel=1e-4)

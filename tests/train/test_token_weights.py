@@ -19,7 +19,6 @@ from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 from clearspan.train.model.source import read_source
 from clearspan.train.model.token_weights import LOWEST, inverse_frequencies, resized
-from tests.train import runs
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
 from tests.train.test_gradient_caching import made
@@ -92,18 +91,6 @@ def test_training_goes_on_from_the_export_with_its_weights(run: Path, tiny: list
     source = read_source(run / "model")
     assert encoder.pooling == source.pooling == "weighted"
     assert torch.equal(encoder.token_weights, source.token_weights)
-
-
-@pytest.mark.exhaustive
-def test_a_terminated_run_resumes_bit_for_bit(run: Path, tiny: list[str], tmp_path: Path) -> None:
-    words = [*tiny, "model.pooling=weighted", f"output={tmp_path / 'run'}"]
-    stopped = train_alone(*words, script="tests/train/terminated_at.py", at=3)
-    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
-    resumed = train_alone(*words, "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    figures = ("loss", "grad_norm")
-    assert runs.metrics(tmp_path / "run", figures) == runs.metrics(run, figures)
-    assert runs.same_weights(tmp_path / "run", run)
 
 
 def test_new_tokens_get_the_smallest_weight_and_surplus_weights_are_refused() -> None:

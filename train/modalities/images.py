@@ -229,7 +229,8 @@ def _vit_embeddings(config: Config, dim: int) -> nn.Module:
     """Return ViT's patch, class and position embeddings, pretrained or random."""
     from transformers import AutoModel, ViTConfig, ViTModel
 
-    from clearspan.common.pretrained import check_config, load_model
+    from clearspan.common.model_folder import check_config
+    from clearspan.common.pretrained import load_model
 
     sizes = {"image_size": config.image_size, "patch_size": config.patch_size}
     if not config.path:

@@ -81,20 +81,19 @@ def read_source(folder: Path) -> Source:
     pooling = after.pop(0) if table is None and after else None
     normalize = bool(after) and isinstance(after[-1], Normalize)
     head = after[:-1] if normalize else after
-    known = isinstance(first, Transformer) and isinstance(pooling, Pooling)
-    if not ((known or table is not None) and all(isinstance(module, Dense) for module in head)):
+    is_plain = isinstance(first, Transformer) and isinstance(pooling, Pooling) and pooling.include_prompt
+    has_head = all(
+        isinstance(dense, Dense)
+        and dense.in_features == dense.out_features
+        and dense.module_input_name == "sentence_embedding"
+        for dense in head
+    )
+    if not ((is_plain or table is not None) and has_head):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, WordWeights, Pooling, Dense, Normalize in this order, or "
-            f"StaticEmbedding in place of the first three, not {names}"
+            f"{folder}: training keeps Transformer, WordWeights, Pooling with the prompt, Dense of one width, "
+            f"Normalize in this order, or StaticEmbedding in place of the first three, not {names}"
         )
-    for dense in head:
-        if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
-            raise EncoderError(
-                f"{folder}: training cannot keep a Dense of {dense.in_features} to {dense.out_features} dimensions"
-            )
-    if pooling is not None and not pooling.include_prompt:
-        raise EncoderError(f"{folder}: training cannot keep a pooling that excludes the prompt")
     inference = Inference(
         max_tokens=first.max_seq_length if table is None else None,
         normalize=normalize,

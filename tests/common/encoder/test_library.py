@@ -23,10 +23,7 @@ from transformers import (
     AutoModel,
     AutoTokenizer,
     DistilBertConfig,
-    MPNetConfig,
     RobertaConfig,
-    T5Config,
-    T5EncoderModel,
 )
 
 from clearspan.common.encoder.library import Model, load
@@ -130,17 +127,6 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 
 
 @pytest.mark.slow
-def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
-    loaded: Callable[..., Model], roberta: Path
-) -> None:
-    """sentence-transformers pads a batch to its longest text, in whatever order."""
-    for pooling in POOLINGS:
-        model = loaded(roberta, pooling)
-        padded = model.modules.encode(TEXTS, batch_size=len(TEXTS))
-        np.testing.assert_allclose(padded, model.encode(TEXTS, batch_tokens=1), atol=1e-5)
-
-
-@pytest.mark.slow
 def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
     mended = "--pooling cls-before-head"
@@ -191,17 +177,6 @@ def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: 
     np.testing.assert_allclose(cosines(embeddings, load(folder).encode(TEXTS[:3])), 1, atol=1e-2)
 
 
-def test_weights_are_checked_before_they_are_rounded(minilm: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("model.safetensors"))
-    weights = load_file(minilm / "model.safetensors")
-    weights["encoder.layer.0.output.dense.bias"][0] = torch.nan
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(EncoderError, match=r"encoder\.layer\.0\.output\.dense\.bias holds a NaN"):
-        load(folder, precision="bf16")
-
-
 @pytest.mark.slow
 def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callable[..., Model], roberta: Path) -> None:
     base = loaded(roberta).fingerprint
@@ -212,18 +187,6 @@ def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callab
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
     with pytest.raises(EncoderError, match="is a sentence-transformers folder, which defines its own pooling"):
         load(minilm, "cls")
-
-
-@pytest.mark.slow
-def test_architectures_that_the_trainer_cannot_pack_are_scored(minilm: Path, tmp_path: Path) -> None:
-    t5 = T5Config(vocab_size=30522, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2)
-    mpnet = AutoModel.from_config(MPNetConfig(**SIZE, vocab_size=30522))
-    for number, model in enumerate((mpnet, T5EncoderModel(t5))):
-        folder = tmp_path / str(number)
-        model.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
-        theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
-        np.testing.assert_allclose(load(folder).encode(TEXTS[:3]), theirs, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -244,7 +207,9 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
     config = folder / "2_Dense" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "activation_function": "own.Swish"}))
-    with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function 'own.Swish' is not one of"):
+    with pytest.raises(
+        EncoderError, match=r"2_Dense/config\.json: activation_function must be one of torch's, not 'own.Swish'"
+    ):
         load(folder)
 
 
@@ -275,14 +240,6 @@ def test_a_tokenizer_that_names_an_absurd_id_is_refused_before_it_is_copied(mini
     tokenizer["model"]["vocab"]["zebra crossing"] = 4_000_000_000
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(EncoderError, match=r"'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"):
-        load(folder)
-
-
-def test_a_tokenizers_file_that_has_no_end_is_not_read(minilm: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(minilm, tmp_path / "model")
-    with (folder / "tokenizer.json").open("ab") as file:
-        file.truncate(1 << 28)
-    with pytest.raises(EncoderError, match=r"tokenizer\.json: more than 134,217,728 bytes"):
         load(folder)
 
 

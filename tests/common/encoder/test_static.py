@@ -133,9 +133,8 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"truncate_dim": 0}, "truncate_dim must be a positive number of dimensions, not 0"),
-        ({"truncate_dim": "8"}, "truncate_dim must be a positive number of dimensions, not '8'"),
-        ({"default_prompt_name": "query"}, "default_prompt_name 'query' is not among its prompts"),
+        ({"truncate_dim": 0}, "truncate_dim must be a positive number, not 0"),
+        ({"default_prompt_name": "query"}, "default_prompt_name 'query' is no text among its prompts"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_refused(

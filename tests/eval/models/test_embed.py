@@ -114,13 +114,6 @@ def test_an_embedding_of_zeros_is_counted_by_each_run(tmp_path: Path) -> None:
         assert (embedder.num_zero, embedder.num_nonfinite, embedder.num_cached) == (1, 0, cached)
 
 
-def test_a_cache_that_cannot_be_written_stops_nothing() -> None:
-    embedder = Embedder(Recorder(), Cache(Path("/proc/no-folder-can-be-here"), 2))
-    for _ in range(2):
-        assert embedder.embed(["x", "yy"]).tolist() == [Recorder.vector("x"), Recorder.vector("yy")]
-    assert (embedder.num_texts, embedder.num_cached) == (2, 0)
-
-
 def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

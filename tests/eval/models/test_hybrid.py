@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from bm25s import BM25
 
-from clearspan.common.model_folder import EncoderError
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
 from clearspan.eval.__main__ import main
@@ -19,7 +18,7 @@ from clearspan.eval.models import hybrid
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import default_name, load
+from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
 from clearspan.eval.tasks.retrieval import search
 
@@ -97,8 +96,3 @@ def test_the_command_scores_a_model_alone_and_beside_bm25(
 def test_a_hybrid_is_named_by_its_model(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model").mkdir(parents=True)
     assert default_name(f"hybrid:{tmp_path}/mine/model") == "hybrid-mine"
-
-
-def test_a_hybrid_embeds_no_text(tmp_path: Path) -> None:
-    with pytest.raises(EncoderError, match="a model beside BM25 that ranks documents and embeds no text"):
-        load(f"hybrid:{tmp_path}")

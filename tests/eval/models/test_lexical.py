@@ -14,7 +14,7 @@ from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
 from clearspan.eval.models.load import default_name, load
 from clearspan.eval.models.similarity import UnscoredError
-from clearspan.eval.tasks import captions, geometry, retrieval, sts
+from clearspan.eval.tasks import captions, geometry, retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import Run
 
@@ -95,14 +95,6 @@ def test_texts_without_words_are_not_compared() -> None:
     collection = Collection(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
     with pytest.raises(UnscoredError, match="no word of two letters, which the baseline bow compares"):
         RetrievalTask("none", collection).score(Run(Lexical("bow")))
-
-
-@pytest.mark.slow
-def test_sts_by_words_says_what_it_was_fitted_on(shared_data: Path) -> None:
-    task = next(task for task in sts.load(shared_data / "senteval").tasks if task.name == "STSBenchmark")
-    scores = {name: task.score(Run(Lexical(name))).scores["spearman"] for name in BASELINES}
-    assert all(50 < score < 80 for score in scores.values()), scores
-    assert dict(Lexical("bow").settings) == {"fitted_on": "this task's texts"}
 
 
 def test_a_folder_of_a_baselines_name_takes_precedence(
