@@ -61,7 +61,6 @@ setup(
         "tensorboard>=2.17",
         "torch>=2.11",
         "tqdm>=4.66",
-        "webdataset>=1.0.2,<2",
     ],
     extras_require={
         "worker": WORKER,
@@ -91,6 +90,7 @@ setup(
             "ruff>=0.9",
             "types-PyYAML",
             "types-tqdm",
+            "webdataset>=1.0.2,<2",
         ],
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],

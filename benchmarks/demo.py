@@ -32,10 +32,9 @@ from clearspan.common import terminal
 from clearspan.common.commands import CommandError, UsageError, run_module, words
 from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
-from clearspan.eval.details import cell_text
+from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import write_report
-from clearspan.eval.report.side_by_side import side_by_side
 from clearspan.eval.request import NO_CACHE, Request
 from clearspan.eval.run import evaluate, summary_of
 from clearspan.eval.sections import report_lead, report_sections
@@ -128,7 +127,7 @@ def learning_curve(run: Path) -> tuple[list[int], list[float]]:
 
 def print_hits(summary: Summary, width: int) -> None:
     """Print the nearest document of each model for a few queries."""
-    for table in side_by_side({model: scores.details.tables for model, scores in summary.of(TASK).items()}):
+    for table in merged({model: scores.details.tables for model, scores in summary.of(TASK).items()}):
         rows = [[cell_text(cell) for cell in row[:3]] for row in table.rows]
         hits = terminal.table(table.header[:3], rows)
         lines = f"\n{table.caption.removeprefix(f'{TASK}: ')}\n{hits}".splitlines()

@@ -1,17 +1,12 @@
-"""Details of a task's scores: texts, tables and the data of charts, as plain values.
+"""Tables as plain values: what tasks add to their scores, and what summaries are made of.
 
-    Task.score ──> TaskScores.details ──> sections ──> report/, which renders them
+    Task.score ──> TaskScores.details ──> sections ──> report/, which renders them as text or HTML
 
-Tasks import nothing that renders. `Table` and `Cell` are also what summaries are made of, on the terminal and in HTML.
+Tasks import nothing that renders.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -20,7 +15,7 @@ class Cell:
 
     Attributes:
         note: small print after the value, such as its interval.
-        strong: whether the value is set in bold.
+        strong: whether the value stands out: bold in HTML, with a star in text.
     """
 
     value: object
@@ -34,8 +29,7 @@ class Table:
 
     Attributes:
         rows: rows of cells, each a plain value or a `Cell`.
-        names: number of leading columns that name their row; a column of numbers never does. Rows without a name stand
-            below each other where tables of several models are merged.
+        names: number of leading columns that name their row; all others are figures or texts of it.
         groups: index of a row -> heading before that row, for all rows up to the next heading.
     """
 
@@ -47,33 +41,11 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Scatter:
-    """A point cloud: group -> (x (n,), y (n,)), one color per group."""
-
-    groups: Mapping[str, tuple[Floats, Floats]]
-    xlabel: str
-    ylabel: str
-
-
-@dataclass(frozen=True)
-class RankCurve:
-    """The share of queries whose first relevant document is within rank k, over k.
-
-    Attributes:
-        first_ranks: 1-based rank of each query's best relevant document, int64 (num_queries,).
-    """
-
-    first_ranks: NDArray[np.int64]
-    num_documents: int
-
-
-@dataclass(frozen=True)
 class Details:
     """The parts of a task that a report shows besides its scores. An empty line in `text` separates paragraphs."""
 
     text: str = ""
     tables: Sequence[Table] = ()
-    charts: Sequence[Scatter | RankCurve] = ()
 
 
 def cell_text(value: object) -> str:
@@ -85,3 +57,23 @@ def cell_text(value: object) -> str:
     if isinstance(value, float):
         return "undefined" if value != value else f"{value:.2f}"
     return str(value)
+
+
+def merged(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
+    """Merge the tables of several models, each row followed by the same row of the next model.
+
+    Tables belong together if they have the same caption and header. A single model's tables stay as they are.
+    """
+    if len(tables) == 1:
+        return list(*tables.values())
+    alike: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+    for model, of_model in tables.items():
+        for table in of_model:
+            alike.setdefault((table.caption, *table.header), []).append((model, table))
+    together = []
+    for members in alike.values():
+        first = members[0][1]
+        most = max(len(table.rows) for _, table in members)
+        rows = [(model, *table.rows[i]) for i in range(most) for model, table in members if i < len(table.rows)]
+        together.append(Table(("model", *first.header), rows, first.caption, names=first.names + 1))
+    return together

@@ -3,12 +3,15 @@
 import csv
 import json
 import math
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DataError(ValueError):
@@ -61,6 +64,86 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             f"{path}:{number}: not a csv row ({error}): enclose a text that contains quotes in quotes, and double its "
             "own quotes"
         ) from None
+
+
+def csv_records(path: Path, required: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (file and line, field -> text) for each row of a UTF-8 csv with a header.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the header lacks a required field, or a row is malformed.
+    """
+    header: list[str] = []
+    for number, row in csv_rows(path):
+        place = f"{path}:{number}"
+        if not header:
+            header = row
+            if not set(required) <= set(header):
+                raise DataError(f"{place}: expected a header with {', '.join(required)}, found {head(','.join(row))}")
+        elif len(row) != len(header):
+            raise DataError(f"{place}: expected {len(header)} fields, as in the header, found {len(row)}")
+        else:
+            yield place, dict(zip(header, row, strict=True))
+
+
+def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (file and line, object) for each line of a jsonl file that is not blank.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a line is no JSON object.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            place = f"{path}:{number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{place}: not JSON ({error}): {head(line)}") from None
+            if not isinstance(record, dict):
+                raise DataError(f"{place}: expected a JSON object, found {head(line)}")
+            yield place, record
+
+
+def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of each row of a TAB-separated file without quoting; skips blank lines.
+
+    Args:
+        num_fields: minimum number of fields in a row.
+        header: a column name that the header must contain; empty: the file has no header.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the header is missing, or a row has too few fields.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if number == 1 and header:
+            if header not in fields:
+                raise DataError(f"{path}:1: expected a header with a field {header}, found {head(line)}")
+        elif line.strip():
+            if len(fields) < num_fields:
+                raise DataError(
+                    f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
+                )
+            yield number, fields
+
+
+def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
+    """Return the string of a record's field.
+
+    Args:
+        place: file and line, for the message.
+
+    Raises:
+        DataError: the field is missing, no string, or holds half of a character.
+    """
+    value = record.get(field)
+    if not isinstance(value, str):
+        raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")
+    if surrogate := _SURROGATE.search(value):
+        raise DataError(f"{place}: field {field} holds {surrogate[0]!r}, half of a character: write the whole one")
+    return value
 
 
 def head(text: str, limit: int = 60) -> str:

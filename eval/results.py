@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clearspan.eval.files import json_text
-from clearspan.eval.scores import TaskScores, interval
+from clearspan.eval.scores import Difference, TaskScores, interval
 
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
 
@@ -71,21 +71,6 @@ class Results:
 
 
 @dataclass(frozen=True)
-class TestedDifference:
-    """A difference of two models' scores, in percentage points.
-
-    Attributes:
-        low, high: its 95 % interval, by paired bootstrap over the examples.
-        exceeds_noise: whether its p-value, corrected for the number of differences of the evaluation, is below 0.05.
-    """
-
-    value: float
-    low: float
-    high: float
-    exceeds_noise: bool
-
-
-@dataclass(frozen=True)
 class Scored:
     """One model's evaluation.
 
@@ -98,7 +83,7 @@ class Scored:
     results: Results
     tasks: dict[str, TaskScores]
     families: dict[str, str] = field(default_factory=dict)
-    differences: dict[str, TestedDifference] = field(default_factory=dict)
+    differences: dict[str, Difference] = field(default_factory=dict)
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:

@@ -6,9 +6,7 @@ The results of a single model are in the output folder; several models have a su
 and a column each in the report.
 """
 
-import contextlib
 import functools
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,6 @@ from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import stage
-from clearspan.eval.compare import LEVEL, holm, num_resamples, tested
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
@@ -31,9 +28,9 @@ from clearspan.eval.models.load import load
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.request import REPORT, Request
-from clearspan.eval.results import Results, Scored, TestedDifference, environment, examples_bytes
+from clearspan.eval.results import Results, Scored, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
-from clearspan.eval.scores import TaskScores
+from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary
 from clearspan.eval.tables import published
@@ -116,17 +113,13 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
     pairs = {}
     for number, other in enumerate(others):
         for task, scores in other.tasks.items():
-            examples = first.tasks[task].examples.get(scores.main) if task in first.tasks else None
-            if examples is not None and scores.main in scores.examples:
-                pairs[number, task] = examples, scores.examples[scores.main]
-    changes = {}
-    for place, (before, after) in pairs.items():
-        with contextlib.suppress(ValueError):  # not of the same examples
-            changes[place] = tested(before, after, num_resamples(len(pairs)))
-    ps = holm([math.nan if math.isnan(change.value) else change.p for change in changes.values()])
-    differences: list[dict[str, TestedDifference]] = [{} for _ in others]
-    for ((number, task), change), p in zip(changes.items(), ps, strict=True):
-        differences[number][task] = TestedDifference(change.value, change.low, change.high, p < LEVEL)
+            before = first.tasks[task].examples.get(scores.main) if task in first.tasks else None
+            after = scores.examples.get(scores.main)
+            if before is not None and after is not None and comparable(before, after):
+                pairs[number, task] = before, after
+    differences: list[dict[str, Difference]] = [{} for _ in others]
+    for (number, task), change in zip(pairs, tested(list(pairs.values())), strict=True):
+        differences[number][task] = change
     return [first, *(replace(other, differences=each) for other, each in zip(others, differences, strict=True))]
 
 
@@ -168,27 +161,17 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning of tasks with other numbers of rows than published, and one of other bytes: no score shows them.
+    """Return a warning of the tasks whose files are not the known copies: no score shows that.
 
     Args:
         known: task -> its files beside the known copies.
     """
-    rows = {name: [file.other_rows for file in files if file.other_rows] for name, files in known.items()}
-    other = {name: [file.differs for file in files if file.differs and not rows[name]] for name, files in known.items()}
-    warnings = [
-        (rows, "not the published data, so not comparable with published figures: {}"),
-        (
-            other,
-            "differs from the known copy: {}: other line ends are harmless, edited or moved lines are not, so check "
-            "the files or restore them",
-        ),
-    ]
-    check = "clearspan data check says more"
-    return [f"{text.format(first)}; {check}" for remarks, text in warnings if (first := _first_of_each(remarks))]
-
-
-def _first_of_each(remarks: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
+    remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
+    tasks = ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
+    return [
+        f"not the published data, so not comparable with published figures, unless line ends alone differ: {tasks}; "
+        "clearspan data check says more"
+    ] * bool(tasks)
 
 
 def _score(

@@ -3,15 +3,14 @@
 folder, results.json, or a folder of several models' folders ──> Saved, one per model
 """
 
-import json
 import math
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples
@@ -20,24 +19,27 @@ RESULTS, EXAMPLES = "results.json", "examples.npz"
 _COMMAND = "`clearspan eval`"
 _MOST_BYTES = 1 << 26  # a limit on hostile files; a results.json takes some kilobytes
 
+Figure = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
-@dataclass(frozen=True)
-class Saved:
+
+class Saved(BaseModel):
     """The parts of `results.json` that tables and comparisons need.
 
     Attributes:
         model: the model's name.
-        folder: the folder of `results.json`.
         scores: task -> metric -> percent; NaN where undefined.
         data: task -> file -> SHA-256.
         environment: versions, protocol, seed and the like.
+        folder: the folder of `results.json`.
     """
 
+    model_config = ConfigDict(strict=True)
+
     model: str
-    folder: Path
-    scores: dict[str, dict[str, float]]
+    scores: dict[str, dict[str, Figure]]
     data: dict[str, dict[str, str]]
     environment: dict[str, Any]
+    folder: Path = Path()
 
 
 def find(paths: Iterable[Path]) -> list[Saved]:
@@ -49,15 +51,8 @@ def find(paths: Iterable[Path]) -> list[Saved]:
     """
     evaluations: list[Saved] = []
     for path in paths:
-        if path.is_dir() and not (path / RESULTS).is_file():
-            inner = sorted(path.glob(f"*/{RESULTS}"))
-            if not inner:
-                raise DataError(
-                    f"{path}: neither the folder nor its subfolders hold {RESULTS}: give it as --output of {_COMMAND}"
-                )
-            evaluations += [read(file) for file in inner]
-        else:
-            evaluations.append(read(path))
+        inner = sorted(path.glob(f"*/{RESULTS}")) if not (path / RESULTS).is_file() else []
+        evaluations += map(read, inner or [path])
     return evaluations
 
 
@@ -75,30 +70,13 @@ def read(path: Path) -> Saved:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{problem} (not JSON: {error})") from None
-    try:
-        environment = _is(content["environment"], dict)
-        if "dtype" in environment:  # its name in former versions
-            environment["precision"] = environment.pop("dtype")
-        return Saved(
-            model=_is(content["model"], str),
-            folder=file.parent,
-            scores={
-                _is(task, str): {metric: _number(value) for metric, value in _is(metrics, dict).items()}
-                for task, metrics in _is(content["scores"], dict).items()
-            },
-            data={
-                task: {file: _is(checksum, str) for file, checksum in _is(files, dict).items()}
-                for task, files in _is(content["data"], dict).items()
-            },
-            environment=environment,
-        )
-    except KeyError as error:
-        raise DataError(f"{problem}: it has no {error.args[0]!r}") from None
-    except TypeError as error:
-        raise DataError(f"{problem}: {error}") from None
+        saved = Saved.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = "".join(f"{key}: " for key in first["loc"])
+        raise DataError(f"{problem}: {place}{first['msg']}") from None
+    saved.folder = file.parent
+    return saved
 
 
 def is_results(path: Path) -> bool:
@@ -114,9 +92,11 @@ def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
     """Read task -> metric -> examples from an `examples.npz`.
 
     Raises:
-        DataError: the file is malformed.
+        DataError: the file does not exist or is malformed.
         OSError: the file cannot be read.
     """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file, and a comparison needs the examples: evaluate again")
     arrays: dict[str, dict[str, dict[str, Any]]] = {}
     try:
         with np.load(path, allow_pickle=False) as columns:
@@ -132,17 +112,3 @@ def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
         }
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not an examples.npz of {_COMMAND} ({error}): evaluate again") from None
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{str(value)[:60]!r}, expected a {kind.__name__}")
-    return value
-
-
-def _number(value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{str(value)[:60]!r}, expected a number")
-    return float(value)

@@ -7,20 +7,23 @@ Pure functions of arrays. The bootstrap recomputes the metric itself on each sam
 a mean over subsets.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.progress import Bar
 from clearspan.eval.details import Details
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RESAMPLES = 1000
+LEVEL = 0.05
 _BLOCK = 1 << 22  # resampled values in memory at a time: 32 MB per float64 array
 
 
@@ -121,12 +124,19 @@ class Difference:
         low, high: the 95 % interval of the value.
         p: the two-sided p-value: twice the fraction of samples whose difference has the opposite sign, is zero or is
             undefined. At least 1 / (samples + 1).
+        p_holm: the p-value corrected for the number of differences that are tested together; see `tested`.
     """
 
     value: float
     low: float
     high: float
     p: float
+    p_holm: float = math.nan
+
+    @property
+    def exceeds_noise(self) -> bool:
+        """Return whether the corrected p-value is below 0.05."""
+        return self.p_holm < LEVEL
 
 
 def figure(examples: Examples) -> float:
@@ -148,22 +158,63 @@ def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
     return np.asarray(figures)
 
 
+def comparable(first: Examples, second: Examples) -> bool:
+    """Return whether two models' figures are of the same examples by the same metric."""
+    same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
+    return same and np.array_equal(first.groups, second.groups)
+
+
 def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:
     """Return the difference of two models' figures by paired bootstrap: both are computed on the same samples.
 
-    Raises:
-        ValueError: the two differ in their examples or their metric.
+    Args:
+        first, second: figures that are `comparable`.
     """
-    same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
-    if not same or not np.array_equal(first.groups, second.groups):
-        raise ValueError("the figures are not of the same examples by the same metric")
     first_figures, second_figures = _figures((first, second), _samples(first.groups, resamples))
     differences = second_figures - first_figures
     low, high = _quantiles(differences)
     undefined = np.isnan(differences)  # such as the correlation of one pair drawn n times; counts against either sign
     tail = min(np.sum((differences <= 0) | undefined), np.sum((differences >= 0) | undefined))
     p = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
-    return Difference(figure(second) - figure(first), low, high, p)
+    value = figure(second) - figure(first)
+    # An undefined difference, as of a constant's correlation, is no evidence in either direction.
+    return Difference(value, low, high, math.nan if math.isnan(value) else p)
+
+
+def num_resamples(num_figures: int) -> int:
+    """Return the number of bootstrap samples with which the least p-value is below the level even after correction."""
+    return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
+
+
+def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -> list[Difference]:
+    """Return the difference of each pair of comparable figures, with p-values corrected by Holm over all of them.
+
+    If a p-value exceeds the level after the first 1,000 samples, no more are drawn.
+    """
+    resamples = num_resamples(len(pairs))
+    changes = []
+    bar = Bar(len(pairs), f"comparing {len(pairs):,} figures", not progress, desc="comparing", unit=" figures")
+    for first, second in bar.over(pairs):
+        change = difference(first, second)
+        if change.p < LEVEL and resamples > RESAMPLES:
+            change = difference(first, second, resamples)
+        changes.append(change)
+    corrected = holm([change.p for change in changes])
+    return [replace(change, p_holm=p) for change, p in zip(changes, corrected, strict=True)]
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return the p-values after Holm's step-down correction (1979), in their order; a NaN stays NaN, and counts.
+
+    The correction bounds the probability of any false finding among all of them by the significance level.
+    """
+    order = sorted(range(len(ps)), key=lambda place: (math.isnan(ps[place]), ps[place]))
+    corrected, largest = [math.nan] * len(ps), 0.0
+    for rank, place in enumerate(order):
+        if not math.isnan(ps[place]):
+            largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+            corrected[place] = largest
+    return corrected
 
 
 def _quantiles(figures: Floats) -> tuple[float, float]:
@@ -239,7 +290,7 @@ class TaskScores:
         main: the key of `scores` that represents the task in charts.
         headline: the keys of `scores` that the summary table shows.
         counts: sizes of the data behind the scores, such as {"pairs": 3108}.
-        details: further texts, tables and charts for the report.
+        details: further texts and tables for the report.
         subsets: subset -> metric -> value in percent, or a count where the metric's name begins with `num_`.
         examples: key of `scores` -> its examples; includes `main` if that is computed from examples.
         settings: what the scores depend on besides data and model: seeds, the chosen L2, epochs.

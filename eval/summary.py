@@ -13,16 +13,24 @@ from typing import Any, TypeVar
 
 from clearspan.common.compute import Compute
 from clearspan.common.terminal import printable
-from clearspan.eval.details import Cell, RankCurve, cell_text
-from clearspan.eval.report.console import fitting, folded, text_table
-from clearspan.eval.results import Scored, TestedDifference
-from clearspan.eval.scores import TaskScores, in_percent
+from clearspan.eval.details import Cell, Table
+from clearspan.eval.report.text import text_table
+from clearspan.eval.results import Scored
+from clearspan.eval.scores import Difference, TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
 _NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
+_HEADINGS = {
+    "sts": "STS",
+    "glue": "GLUE",
+    "heldout": "Held-out texts",
+    "stsb-multilingual": "STS-B in other languages",
+    "probing-mlp": "Probing with MLPs",
+    "pairs": "Your own pairs",
+}
 _Item = TypeVar("_Item")
 
 
@@ -106,19 +114,6 @@ class Summary:
         return None if of_model is None else list(of_model["missing"])
 
     @property
-    def differences(self) -> list[tuple[str, str, list[Cell]]]:
-        """Return a row per task: task, main metric, and each further model's difference from the first model.
-
-        A difference that exceeds noise is strong. Tasks without any difference are left out.
-        """
-        rows = []
-        for task in self.families:
-            changes = [scored.differences.get(task) for scored in self.scored[1:]]
-            if any(changes):
-                rows.append((task, self.main(task), [_difference_cell(change) for change in changes]))
-        return rows
-
-    @property
     def incomplete(self) -> Iterator[str]:
         """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
@@ -155,18 +150,13 @@ class Summary:
 
     @property
     def _first_hits(self) -> Iterator[str]:
-        tasks = list(self.families)
-        ranks = {
-            model: chart.first_ranks
-            for model, scores in self.of(tasks[0]).items()
-            for chart in scores.details.charts
-            if isinstance(chart, RankCurve)
-        }
-        if ranks and len(tasks) == 1:
-            hits = {model: int((of_model == 1).sum()) for model, of_model in ranks.items()}
-            best, *others = sorted(hits, key=hits.__getitem__, reverse=True)
-            each = [f"{best} answers {hits[best]:,} with its first hit", *(f"{name} {hits[name]:,}" for name in others)]
-            yield f"Of {len(ranks[best]):,} queries of {tasks[0]}, {', '.join(each)}."
+        (task, *others) = self.families
+        found = {model: scores.examples.get("mrr") for model, scores in self.of(task).items()}
+        hits = {model: int((each.predicted == 1).sum()) for model, each in found.items() if each is not None}
+        if hits and not others:
+            best, *rest = sorted(hits, key=hits.__getitem__, reverse=True)
+            each = [f"{best} answers {hits[best]:,} with its first hit", *(f"{name} {hits[name]:,}" for name in rest)]
+            yield f"Of {len(found[best] or ()):,} queries of {task}, {', '.join(each)}."
 
     @property
     def _against_first(self) -> Iterator[str]:
@@ -189,18 +179,47 @@ class Summary:
         return None if average is None else float(average["value"])
 
 
+def figures_table(summary: Summary) -> Table:
+    """Return a row per figure, grouped by family, and a column per model and published model."""
+    groups: dict[int, str] = {}
+    rows: list[list[object]] = []
+    for task, metric in summary.figures:
+        group = "Averages" if task == AVERAGE else heading(summary.families[task])
+        if group not in groups.values():
+            groups[len(rows)] = group
+        names = (metric, summary.over(task, metric)) if task == AVERAGE else (task, metric)
+        rows.append([*names, *summary.values(task, metric)])
+    return Table(("task", "metric", *summary.columns), rows, "", groups if len(groups) > 1 else {}, names=2)
+
+
+def differences_table(summary: Summary) -> Table | None:
+    """Return a row per task with each further model's difference from the first model; None if there is none.
+
+    A difference that exceeds noise is strong. Tasks without any difference are left out.
+    """
+    rows = []
+    for task in summary.families:
+        changes = [scored.differences.get(task) for scored in summary.scored[1:]]
+        if any(changes):
+            rows.append((task, summary.main(task), *map(_difference_cell, changes)))
+    return Table(("task", "metric", *summary.names[1:]), rows, names=2) if rows else None
+
+
 def terminal_summary(summary: Summary, width: int = 100) -> str:
-    """Return the summary as plain text: outcome, table, device, incomplete averages, skipped tasks with the reason,
-    warnings.
+    """Return the summary as plain text: outcome, figures, differences, device, incomplete averages, skipped tasks with
+    the reason, warnings. Intervals of figures are shown for a single model; for several, those of the differences.
 
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
     """
-    lines = _beside_each_other(summary, width)
-    if len(summary.names) > 1 and len(summary.families) == 1 and not summary.averages:
-        lines = _below_each_other(summary, width)
+    several = len(summary.names) > 1
     environment = summary.scored[0].results.environment
-    lines = [*textwrap.wrap(summary.outcome, width), *lines]
+    lines = textwrap.wrap(summary.outcome, width)
+    lines.append(f"{', '.join(summary.names)}, in percent{'; * the best' if several else ''}")
+    lines += text_table(figures_table(summary), width, notes=not several)
+    if differences := differences_table(summary):
+        lines.append(f"difference of main scores from {summary.names[0]}; {_NOISE}:")
+        lines += text_table(differences, width)
     if "precision" in environment:
         lines.append(str(Compute(environment["device"], environment["precision"])))
     lines += summary.incomplete
@@ -209,39 +228,12 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     return "\n".join(printable(line).rstrip() for line in lines)
 
 
-def _beside_each_other(summary: Summary, width: int) -> list[str]:
-    """Return a row per figure and a column per model; of several models without intervals, but with differences."""
-    several = len(summary.names) > 1
-    names = ["task", "metric"] if several else ["task", "over", "metric"]
-    rows = []
-    for task, metric in summary.figures:
-        over = [] if several else [summary.over(task, metric)]
-        row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
-        rows.append(row + [cell_text(cell.value if several else cell) for cell in summary.values(task, metric)])
-    lines = [f"{', '.join(summary.names)}, in percent"]
-    lines += _tables([*names, *summary.columns], rows, len(names), width)
-    if differences := summary.differences:
-        lines.append(f"difference of main scores from {summary.names[0]}; {_NOISE}:")
-        rows = [[task, metric, *map(_starred, cells)] for task, metric, cells in differences]
-        lines += _tables(["task", "metric", *summary.names[1:]], rows, 2, width)
-    return lines
+def heading(family: str) -> str:
+    """Return a family's heading in a report; `module:name` is a name."""
+    return _HEADINGS.get(family, family if ":" in family else family.capitalize())
 
 
-def _below_each_other(summary: Summary, width: int) -> list[str]:
-    """Return a row per model and a column per figure, of a single task: with intervals and differences."""
-    ((task, _),) = summary.families.items()
-    columns = [list(map(cell_text, summary.values(*figure))) for figure in summary.figures]
-    header = ["model", *(metric for _, metric in summary.figures)]
-    lines = [f"{task}, in percent [95 % interval]: {summary.over(*summary.figures[0])}"]
-    for _, metric, cells in summary.differences:
-        header.append(f"{metric} - {summary.names[0]}")
-        empty = [""] * (len(summary.columns) - len(summary.names))
-        columns.append(["", *map(_starred, cells), *empty])
-    lines += _tables(header, list(zip(summary.columns, *columns, strict=True)), 1, width)
-    return [*lines, f"differences: {_NOISE}"] if summary.differences else lines
-
-
-def _difference_cell(change: TestedDifference | None) -> Cell:
+def _difference_cell(change: Difference | None) -> Cell:
     """Return a difference in points with its interval; "undefined" if either model's score is; empty for None."""
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)
@@ -249,25 +241,13 @@ def _difference_cell(change: TestedDifference | None) -> Cell:
     return Cell(f"{change.value:+.2f}", note, change.exceeds_noise)
 
 
-def _verdict(differences: Mapping[str, TestedDifference]) -> str:
+def _verdict(differences: Mapping[str, Difference]) -> str:
     """Return the direction of a model's differences that exceed noise."""
     signs = [math.copysign(change.exceeds_noise, change.value) for change in differences.values()]
     better, worse = signs.count(1), signs.count(-1)
     if len(signs) > 1:
         return f"better on {better} and worse on {worse} of {len(signs)} tasks"
     return "better" if better else "worse" if worse else "none"
-
-
-def _starred(cell: Cell) -> str:
-    return f"{cell_text(cell)}{' *' if cell.strong else ''}"
-
-
-def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int, width: int) -> Iterator[str]:
-    """Yield the lines of a table, and of further ones below for the columns that do not fit into `width` cells."""
-    header, rows = folded(header, rows)
-    for columns in fitting(header, rows, num_names, width):
-        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], num_names))
-        yield from text_table([header[i] for i in columns], shown, num_names)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -278,13 +258,3 @@ def counts_text(counts: Mapping[str, int]) -> str:
 def _coverage(average: Mapping[str, Any]) -> str:
     num, num_missing = len(average["tasks"]), len(average["missing"])
     return f"{num} of {num + num_missing} tasks" if num_missing else f"{num} tasks"
-
-
-def _without_repeats(rows: Sequence[Sequence[str]], num_names: int) -> Iterator[list[str]]:
-    """Yield the rows that hold a figure; only a task's first row has its name and its counts."""
-    previous = ""
-    for row in rows:
-        if any(row[num_names:]):
-            repeats = row[0] == previous
-            yield ["" if repeats and i < num_names - 1 else text for i, text in enumerate(row)]
-            previous = row[0]

@@ -12,23 +12,17 @@ subset is chosen by hashes of names, so that it depends neither on the order of 
 
 import collections
 import dataclasses
-import functools
 import hashlib
 import posixpath
 import re
-import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
-
-import regex
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
 PACKED = (*TARS, *COMPRESSED)
 """Extensions that are removed from a tar's name, one by one, to get its class."""
-MATCH_S = 2.0
-"""Limit of a match of --label-pattern on one name, in seconds of processor time; a match takes some microseconds."""
 
 
 class Listed(NamedTuple):
@@ -96,33 +90,14 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
         if folder in ("", ".."):
             raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
         return folder
-    label = _matched(name, pattern)
+    match = re.search(pattern, name)
+    label = (match[match.re.groups and 1] or "").strip() if match else ""
     if not label:
-        raise PipelineError(f"--label-pattern {pattern}: finds nothing in {name}")
-    return label
-
-
-def _matched(name: str, pattern: str) -> str:
-    """Return what a pattern matches in a name, or ""; raise PipelineError if it takes longer than MATCH_S."""
-    compiled = compile_pattern(pattern)
-    try:
-        match = compiled.search(name, timeout=MATCH_S)
-    except TimeoutError:
         raise PipelineError(
-            f"--label-pattern {pattern}: takes more than {MATCH_S:g} s on {name}: a nested repeat, such as (a+)+, can "
-            "match in too many ways: write the pattern without one"
-        ) from None
-    return (match[1 if compiled.groups else 0] or "").strip() if match else ""
-
-
-@functools.cache
-def compile_pattern(pattern: str) -> "regex.Pattern[str]":
-    """Compile a --label-pattern with `regex`, which can limit the time of a match; `re` cannot.
-
-    Raises:
-        regex.error: it is not a regular expression.
-    """
-    return regex.compile(pattern)
+            f"--label-pattern {pattern}: finds nothing in {name}: mend it; it is searched in the path below the "
+            "inputs' common folder"
+        )
+    return label
 
 
 def _folders(name: str) -> list[str]:
@@ -152,22 +127,19 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     """Return the classes of files, and the choice among them.
 
     Raises:
-        PipelineError: a name has no class, two classes differ only in case, or there are fewer classes than wanted.
+        PipelineError: a name has no class, or there are fewer classes than wanted.
     """
     unstated = [file.name for file in listed if file.label is None]
     skip = 0 if wanted.pattern else _skip(unstated)
-    _check_pattern(unstated, wanted.pattern)
     all_classes = Classes((), wanted.pattern, skip)
     members: dict[str, list[str]] = collections.defaultdict(list)
     for file in listed:
         members[all_classes.label(file)].append(file.name)
     names = _order(_chosen({label: len(files) for label, files in members.items()}, wanted))
-    _check_case(names)
     last = {}
     if wanted.per_class is not None:
         for label in names:
             if len(members[label]) > wanted.per_class:
-                _check_once(members[label])
                 last[label] = sorted(_key(label, name) for name in members[label])[wanted.per_class - 1]
     sizes = {label: wanted.per_class if label in last else len(members[label]) for label in names}
     return dataclasses.replace(
@@ -178,24 +150,6 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
         of_files=len(listed),
         of_classes=len(members),
     )
-
-
-def _check_pattern(names: Collection[str], pattern: str | None) -> None:
-    if pattern is None:
-        return
-    unmatched = [name for name in names if not _matched(name, pattern)]
-    if unmatched:
-        raise PipelineError(
-            f"--label-pattern {pattern}: finds nothing in {len(unmatched):,} of {len(names):,} names, e.g. "
-            f"{unmatched[0]}: mend it; it is searched in the path below the inputs' common folder"
-        )
-
-
-def _check_once(names: Sequence[str]) -> None:
-    """Raise PipelineError if a tar holds a name twice: a choice by names would then take too many files."""
-    name, number = collections.Counter(names).most_common(1)[0]
-    if number > 1:
-        raise PipelineError(f"{name}: {number} members of this name, and --per-class cannot choose one: unpack the tar")
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
@@ -225,17 +179,3 @@ def _order(names: Iterable[str]) -> list[str]:
     if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
         return sorted(ordered, key=int)
     return ordered
-
-
-def _check_case(names: Collection[str]) -> None:
-    folded: dict[str, str] = {}
-    for name in names:
-        other = folded.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
-        if other != name:
-            how, shown = "case", repr
-            if other.casefold() != name.casefold():
-                how, shown = "how Unicode writes their characters", ascii
-            raise PipelineError(
-                f"classes {shown(other)} and {shown(name)} differ only in {how}: rename one, or leave one out with "
-                "--class-list"
-            )

@@ -1,5 +1,6 @@
 """The command `clearspan shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -16,19 +17,16 @@ from annotated_types import Ge
 from clearspan.common import terminal
 from clearspan.common.options import Flag, Json, Options, Quiet, add_fields, checked
 from clearspan.common.terminal import say
-from clearspan.shards import classes, export, lengths, reader, sheet, storage, summary, verification
+from clearspan.shards import classes, export, lengths, reader, storage, verification
 from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
-from clearspan.shards.values import for_programs, in_words
 
 PROG = "python -m shards"
 EXAMPLES = """examples:
   clearspan shards ls data/train
-  clearspan shards ls data/train --histogram lengths.png
   clearspan shards verify data/train
   clearspan shards cat data/train --limit 3
-  clearspan shards cat data/images --picture sheet.png
   clearspan shards export data/vectors vectors-parquet
 
 For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
@@ -36,17 +34,6 @@ GOOGLE_APPLICATION_CREDENTIALS, ...) or Beam's options, e.g. --s3_endpoint_url.
 """
 CLASSES_SHOWN = 20
 """Number of classes that `ls` lists without --all-classes."""
-EXAMPLES_SHOWN = 5
-"""Number of examples that `cat` shows without --limit."""
-LIMIT = f"examples to show (default {EXAMPLES_SHOWN}; with --picture {sheet.USUAL}, at most {sheet.MOST})"
-PICTURE = "draw images or spectrograms with their classes instead of printing text"
-
-
-def picture_file(text: str) -> Path:
-    """Return a path with the suffix of an image type that can be drawn."""
-    if not text.lower().endswith(sheet.SUFFIXES):
-        raise ValueError(f"{text}: the name of an image must end in {', '.join(sheet.SUFFIXES)}")
-    return Path(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +52,10 @@ class OfDataset(Options):
 class Ls(OfDataset):
     """Print a summary."""
 
-    histogram: Annotated[Path | None, Flag("also draw a histogram of lengths", "FILE.png", parse=picture_file)] = None
     all_classes: Annotated[bool, Flag("list every class")] = False
 
     def run(self) -> int:
-        return ls(self.folder, self.json, self.histogram, self.all_classes)
+        return ls(self.folder, self.json, self.all_classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,29 +72,14 @@ class Verify(OfDataset):
 class Cat(OfDataset):
     """Print examples as text."""
 
-    limit: Annotated[int | None, Flag(LIMIT, "N"), Ge(1)] = None
-    picture: Annotated[Path | None, Flag(PICTURE, "FILE.png", parse=picture_file)] = None
+    limit: Annotated[int, Flag("examples to show", "N"), Ge(1)] = 5
     tokenizer: Annotated[str | None, Flag("tokenizer to use instead of the copy in the dataset's folder", "PATH")] = (
         None
     )
     width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.picture and self.num_examples > sheet.MOST:
-            shown = f"an image shows at most {sheet.MOST} examples: lower it"
-            raise ValueError(f"--limit {self.num_examples:,}: {shown}")
-        if self.picture and self.tokenizer:
-            raise ValueError("--picture shows no text: leave out --tokenizer")
-
-    @property
-    def num_examples(self) -> int:
-        return self.limit or (sheet.USUAL if self.picture else EXAMPLES_SHOWN)
-
     def run(self) -> int:
-        if self.picture:
-            return draw(self.folder, self.json, self.num_examples, self.picture)
-        return cat(self.folder, self.json, self.num_examples, self.tokenizer, self.width)
+        return cat(self.folder, self.json, self.limit, self.tokenizer, self.width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,17 +107,15 @@ def parser(prog: str = PROG) -> terminal.Parser:
     return root
 
 
-def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> int:
+def ls(folder: str, as_json: bool, all_classes: bool) -> int:
     """Print a summary of a dataset; return the exit code."""
     manifest = Manifest.load(folder)
-    if picture:
-        lengths.picture(manifest.lengths, picture, folder)
     if as_json:
         say(manifest.to_json().decode().rstrip())
         return 0
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     say(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
-    say(f"  examples {totals['examples']:,}" + (f"  tokens {summary.tokens(manifest)}" if tokenizer else ""))
+    say(f"  examples {totals['examples']:,}" + (f"  tokens {tokens(manifest)}" if tokenizer else ""))
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
     if tokenizer:
@@ -155,8 +124,8 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
         say(
             f"  values of {KINDS[manifest.kind].statistics}: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}"
         )
-    for line in summary.options(manifest.fingerprint.get("options", {})):
-        say(f"  {line}")
+    if settings := list(options_given(manifest.fingerprint.get("options", {}))):
+        say(f"  {', '.join(settings)}")
     for path, sha256 in manifest.resources.items():
         if not path.startswith(f"{TOKENIZER_FOLDER}/"):
             say(f"  {path} {sha256[:16]}")
@@ -168,6 +137,27 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
     if shown := lengths.text(manifest.lengths):
         say(shown)
     return 0
+
+
+def tokens(manifest: Manifest) -> str:
+    """Return the number of tokens, in total and for examples and views, or for each column."""
+    total, columns = f"{manifest.totals['tokens']:,}", manifest.column_tokens
+    views = sum(number for column, number in columns.items() if column.startswith("view_"))
+    if views:
+        return f"{total}: {columns['tokens']:,} of the examples, {views:,} of their views"
+    if len(columns) > 1:
+        return f"{total}: " + ", ".join(f"{column} {number:,}" for column, number in columns.items())
+    return total
+
+
+def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the options of the pipeline that are set, as in the fingerprint: "min_tokens 2048", "taken.files 9"."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            if name != "files":  # the hashes of the resources, which have lines of their own
+                yield from options_given(value, f"{above}{name}.")
+        elif value not in (None, False, "", []):
+            yield f"{above}{name} {value if isinstance(value, (str, int, float)) else json.dumps(value)}"
 
 
 def class_lines(names: Sequence[str], counts: Mapping[int, int], every: bool) -> Iterator[str]:
@@ -234,6 +224,21 @@ def with_class(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {**row, "class": names[row[LABEL]]} if names and LABEL in row else row
 
 
+def shown(value: Any, for_programs: bool) -> Any:
+    """Return a value as text or, for JSON, as plain values; of bytes and arrays only their size and, for JSON, hash."""
+    if not isinstance(value, (bytes, np.ndarray)):
+        return value if for_programs else str(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and for_programs:
+        return value.tolist()
+    if isinstance(value, bytes):
+        size: dict[str, Any] = {"bytes": len(value)}
+        text = f"{len(value):,} bytes"
+    else:
+        size = {"shape": list(value.shape)}
+        text = " x ".join(f"{number:,}" for number in value.shape)
+    return {**size, "sha256": hashlib.sha256(bytes(value)).hexdigest()} if for_programs else text
+
+
 def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
     """Print the first examples as text; return the exit code."""
     dataset = reader.Dataset(folder)
@@ -245,47 +250,20 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns} if tokenizer else {}
         values = with_class({**row, **texts}, names)
         if as_json:
-            say(json.dumps({name: for_programs(value) for name, value in values.items()}))
+            say(json.dumps({name: shown(value, True) for name, value in values.items()}))
             continue
         others = {name: value for name, value in values.items() if name not in columns}
-        say("  ".join(f"{name} {in_words(value)}" for name, value in others.items()))
-        shown = {
+        say("  ".join(f"{name} {shown(value, False)}" for name, value in others.items()))
+        columns_shown = {
             f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
             for name, text in texts.items()
         }
-        if len(shown) > 1:
-            say(terminal.table(list(shown), [list(shown.values())], shutil.get_terminal_size((120, 24)).columns))
-        elif shown:
-            say("\n".join(f"  {heading}: {text}" for heading, text in shown.items()))
+        if len(columns_shown) > 1:
+            width_of_table = shutil.get_terminal_size((120, 24)).columns
+            say(terminal.table(list(columns_shown), [list(columns_shown.values())], width_of_table))
+        elif columns_shown:
+            say("\n".join(f"  {heading}: {text}" for heading, text in columns_shown.items()))
     return 0
-
-
-def draw(folder: str, as_json: bool, limit: int, path: Path) -> int:
-    """Draw the first examples as a contact sheet; return the exit code.
-
-    Raises:
-        ShardError: the examples cannot be drawn.
-    """
-    dataset = reader.Dataset(folder)
-    nothing = f"{folder}: {dataset.kind.name} have nothing to draw: leave out --picture"
-    if dataset.kind.has_tokens:
-        raise reader.ShardError(nothing)
-    names = classes.names(folder, dataset.manifest)
-    cells = []
-    for row, _ in examples(dataset, limit):
-        caption = with_class(row, names).get("class", f"id {row['id']}")
-        cells += [sheet.Cell(value, caption) for value in row.values() if _is_drawable(value)][:1]
-    if not cells:
-        raise reader.ShardError(nothing)
-    sheet.draw(cells, path, folder)
-    drawn = {"picture": str(path), "examples": len(cells), "classes": len({cell.caption for cell in cells})}
-    of_classes = f" of {drawn['classes']:,} classes" if names else ""
-    say(json.dumps(drawn) if as_json else f"{path}: {len(cells):,} examples{of_classes}")
-    return 0
-
-
-def _is_drawable(value: Any) -> bool:
-    return isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.ndim == 2)
 
 
 def run_export(folder: str, output: Path, as_json: bool, quiet: bool) -> int:

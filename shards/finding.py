@@ -1,16 +1,16 @@
 """Search for local files by path, folder or glob: each file once, however many links lead to it.
 
-A file is identified by its device and inode, not by its name: of several names the first that is no link is listed.
+A file is identified by its device and inode, not by its name: of several names the first without a link is listed.
 (Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
 cycles of links end. Only hidden names are skipped (`is_hidden`), as in globs: a broken link, a device or socket, and an
-unreadable folder are errors. A part of a pattern that exists as it is written is a name, and no pattern.
+unreadable folder are errors. The beginning of a pattern that exists as it is written is a name, and no pattern.
 """
 
 import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LITTER = ("__macosx", "thumbs.db", "desktop.ini")
@@ -34,11 +34,8 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
     return any(not any(fnmatch.fnmatchcase(part, name) for name in dotted) for part in hidden)
 
 
-def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str, int]:
+def once(paths: Iterable[str]) -> dict[str, int]:
     """Return the distinct files among these paths: path -> size in bytes, sorted.
-
-    Args:
-        others: receives each name that is not listed, with the listed name of the same file.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
@@ -55,87 +52,48 @@ def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
-        if before is None or (Path(before[0]).is_symlink() and not Path(path).is_symlink()):
+        if before is None or _is_linked(path) < _is_linked(before[0]):
             files[inode] = (path, status.st_size)
-        if before is not None and others is not None:
-            listed = files[inode][0]
-            others[before[0] if listed == path else path] = listed
     return dict(sorted(files.values()))
 
 
-def empty_folder(pattern: str) -> str | None:
-    """Return a folder that matches a pattern, or one below it, that holds nothing but hidden names; None if none
-    does.
-    """
-    for top in [pattern] if Path(pattern).is_dir() else glob.glob(pattern, recursive=True):  # noqa: PTH207 (a `**` too)
-        for parent, folders, files in os.walk(top):
-            folders[:] = [name for name in folders if not is_hidden(name)]
-            if not folders and all(map(is_hidden, files)):
-                return parent
-    return None
+def _is_linked(path: str) -> tuple[bool, bool]:
+    """Return whether a path is a link, and whether it leads through one."""
+    return Path(path).is_symlink(), os.path.realpath(path) != path
 
 
 def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that match a pattern, perhaps repeatedly, and all paths under a folder that matches."""
-    if Path(pattern).is_dir():
-        yield from _below(pattern, "*")
-    elif os.path.lexists(pattern):
-        yield pattern
-    else:
-        yield from _matches([part for part in pattern.split("/") if part], "/" if pattern.startswith("/") else "")
-
-
-def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
-    """Yield the paths in the folder `above`, which ends in a slash, that match the parts of a pattern."""
-    first, rest = parts[0], parts[1:]
-    if first == "**":
-        if Path(above or ".").is_dir():
-            yield from _below(above or ".", "/".join(rest) or "*")
-    elif not glob.has_magic(first) or os.path.lexists(above + first):
-        if rest:
-            yield from _matches(rest, f"{above}{first}/")
-        elif Path(above + first).is_dir():
-            yield from _below(above + first, "*")
-        elif os.path.lexists(above + first):
-            yield above + first
-    elif Path(above or ".").is_dir():
-        for entry in _entries(above or "."):
-            if fnmatch.fnmatchcase(entry.name, first) and (first.startswith(".") or not is_hidden(entry.name)):
-                if not rest and entry.is_dir():
-                    yield from _below(above + entry.name, "*")
-                elif not rest or _is_lost(entry):
-                    yield above + entry.name
-                elif entry.is_dir():
-                    yield from _matches(rest, f"{above}{entry.name}/")
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: entry.name)
-
-
-def _is_lost(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a broken link, whose target may be a folder of files that would be missed."""
-    return entry.is_symlink() and not Path(entry.path).exists()
-
-
-def _below(top: str, rest: str) -> Iterator[str]:
-    """Yield the matches of `rest` in a folder and all folders under it, linked folders last."""
-    entered: set[tuple[object, int]] = set()
-    waiting, links = [top], list[str]()
-    while waiting or links:
-        folder = waiting.pop() if waiting else links.pop()
-        status = Path(folder).stat()
-        inode = (status.st_dev, status.st_ino) if status.st_ino else (os.path.realpath(folder), 0)
-        if inode in entered:
+    named = pattern
+    while named and not os.path.lexists(named):
+        named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)
+    head, deep, rest = pattern[len(named) :].partition("**")
+    for path in glob.glob(glob.escape(named) + head) or [named] * (not head):  # noqa: PTH207 (keeps strings as they are)
+        if is_below_hidden(path, pattern):
             continue
-        entered.add(inode)
-        below = [entry for entry in _entries(folder) if not is_hidden(entry.name)]
-        for entry in below:
-            if entry.is_dir():
-                (links if entry.is_symlink() else waiting).append(entry.path)
-        if rest == "*":
-            yield from (entry.path for entry in below if not entry.is_dir())
-        else:
-            yield from (entry.path for entry in below if _is_lost(entry))
-            yield from _matches(rest.split("/"), f"{folder.rstrip('/')}/")
+        if not Path(path).is_dir():
+            yield path
+            continue
+        for folder, files in _walk(path):
+            if not rest.strip("/"):
+                yield from files
+            elif deep:
+                yield from matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}")
+
+
+def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield a folder and all folders under it, each with the paths of its files, without hidden names. Linked folders
+    are entered, but none twice.
+    """
+    entered = set()
+    for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):
+        if (real := os.path.realpath(folder)) in entered:
+            below.clear()
+            continue
+        entered.add(real)
+        below[:] = sorted(name for name in below if not is_hidden(name))
+        yield folder, [f"{folder.rstrip('/')}/{name}" for name in files if not is_hidden(name)]
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,11 +1,10 @@
-"""Histograms of example lengths, one per ragged column, with two bins per octave, as text and as an image.
+"""Histograms of example lengths, one per ragged column, with two bins per octave, and their text.
 
 The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
 
 import itertools
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -66,17 +65,3 @@ def _text(histogram: Mapping[str, int]) -> str:
     most = max(count for *_, count in bars)
     rows = [(f"{low:,}", f"{high:,}", "#" * -(-WIDTH * count // most), f"{count:,}") for low, high, count in bars]
     return terminal.table(("from", "to", "", "examples"), rows, right=(0, 1, 3), indent=4)
-
-
-def picture(histograms: Mapping[str, Mapping[str, int]], path: Path, title: str) -> None:
-    """Draw the histogram of the first column to an image file of the type that its suffix says."""
-    import matplotlib.figure
-
-    column, histogram = next(iter(histograms.items()), ("values", {}))
-    bars = _bars(histogram)
-    figure = matplotlib.figure.Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.bar(range(len(bars)), [count for *_, count in bars], width=1.0, align="edge", edgecolor="white")
-    axes.set_xticks(range(len(bars)), [f"{low:,}" for low, *_ in bars], rotation=60, ha="right")
-    axes.set(title=title, xlabel=f"{column} per example (from)", ylabel="examples")
-    figure.savefig(path, dpi=120)

@@ -1,6 +1,6 @@
 """Verified reader of datasets: compares every shard with the manifest (size, sha256, counts).
 
-    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> layout -> record batches
+    manifest -> shard: local in place, remote into the cache -> hash -> tar -> layout -> record batches
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
 shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where
@@ -38,21 +38,10 @@ def check_bytes(path: Path, shard: ShardInfo) -> None:
         raise ShardError(f"{shard.name}: {difference}")
 
 
-def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of a tar's regular files by webdataset, which is imported here because it imports torch."""
-    from webdataset.tariterators import tar_file_iterator
-
-    with path.open("rb") as stream:
-        for member in tar_file_iterator(stream):
-            yield member["fname"], member["data"]
-
-
 def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of a tar's regular files without webdataset, so that a pipeline's workers need no torch."""
-    with tarfile.open(path, "r:") as tar:
-        for member in tar:
-            if stream := tar.extractfile(member):
-                yield member.name, stream.read()
+    """Yield (name, content) of the files of a shard."""
+    with path.open("rb", BUFFER_BYTES) as stream:
+        yield from ustar.members(stream)
 
 
 def read_batches(
@@ -220,7 +209,7 @@ class Dataset:
         Raises:
             ShardError: the shard, or a member of it, differs from the manifest.
         """
-        yield from read_batches(self.fetch(shard), shard, webdataset_members, measured)
+        yield from read_batches(self.fetch(shard), shard, measured=measured)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield every batch of every shard, in the manifest's order."""

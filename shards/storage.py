@@ -195,15 +195,12 @@ def size(path: str) -> int:
     return Path(path).stat().st_size
 
 
-def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
+def find(pattern: str) -> dict[str, int]:
     """Return the files of a path, a folder or a glob: path -> size in bytes, sorted.
 
     A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
     (`finding.is_hidden`). A path that exists is no glob, and neither are the brackets of a folder that exists. Local
     links are followed, and a file with several names is listed once (`shards.finding`).
-
-    Args:
-        others: receives each name that is not listed, with the listed name of the same file.
 
     Raises:
         FileNotFoundError: no file matches, or a link is broken.
@@ -223,7 +220,7 @@ def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
         named = [path for path in sizes if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
         files = {path: sizes[path] for path in sorted(named)}
     else:
-        files = finding.once(finding.matches(pattern), others)
+        files = finding.once(finding.matches(pattern))
     if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return files

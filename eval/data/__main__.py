@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from clearspan.common.options import Flag, Json, Options, run
 from clearspan.common.terminal import printable, say
 from clearspan.eval.data.catalog import Finding, check
+from clearspan.eval.details import Table
 from clearspan.eval.files import DataError, json_text
-from clearspan.eval.report.console import text_table
+from clearspan.eval.report.text import text_table
 
 _EXAMPLE = """example:
   clearspan data check data
@@ -54,7 +55,7 @@ def _text(findings: list[Finding]) -> str:
         number = f"{sum(finding.rows.values()):,}" if finding.rows else ""
         data_set = finding.data_set
         rows.append([data_set.name, finding.state, ", ".join(data_set.tasks), data_set.licence, number])
-    lines = text_table(("data", "state", "tasks", "licence", "rows"), rows, num_left=4)
+    lines = text_table(Table(("data", "state", "tasks", "licence", "rows"), rows, names=4))
     lines += [f"not whole: {finding.data_set.name}: {problem}" for finding in findings for problem in finding.problems]
     lines += [f"note: {finding.data_set.name}: {note}" for finding in findings for note in finding.notes]
     missing: dict[str, list[str]] = {}
@@ -67,17 +68,10 @@ def _text(findings: list[Finding]) -> str:
 
 
 def _record(finding: Finding) -> dict[str, Any]:
-    return {
-        "data": finding.data_set.name,
-        "tasks": finding.data_set.tasks,
-        "state": finding.state,
-        "place": str(finding.place),
-        "rows": finding.rows,
-        "problems": finding.problems,
-        "notes": finding.notes,
-        "source": finding.data_set.source,
-        "licence": finding.data_set.licence,
-    }
+    record = vars(finding).copy()
+    data_set = record.pop("data_set")
+    more = {"source": data_set.source, "licence": data_set.licence}
+    return {"data": data_set.name, "tasks": data_set.tasks, **record, **more}
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ heldout`), and the evaluation scores the other, so that the choice does not favo
 import contextlib
 import hashlib
 import heapq
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from clearspan.common.words import word_spans
-from clearspan.eval.data.retrieval import Collection, string_field
-from clearspan.eval.files import DataError, MissingDataError, csv_rows, head, read_lines
+from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.files import DataError, MissingDataError, csv_records, json_records, string_field
 
 if TYPE_CHECKING:
     from clearspan.shards import Dataset
@@ -275,38 +274,12 @@ def _lowest(texts: dict[int, Content], limit: int) -> dict[int, Content]:
 def _of_file(path: Path, limit: int) -> tuple[Texts, int]:
     """Return the chosen records of a file, `text` or (`title`, `text`), and their number; an id is a text's hash."""
     texts: Texts = {}
-    for record in _csv_records(path) if path.suffix == ".csv" else _json_records(path):
-        parts = tuple(record[name].strip() for name in ("title", "text") if name in record)
-        digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    fields: list[str] = []
+    for place, record in csv_records(path, ("text",)) if path.suffix == ".csv" else json_records(path):
+        fields = fields or [name for name in ("title", "text") if name in record]
+        if "text" not in fields or ("title" in record) != ("title" in fields):
+            raise DataError(f"{place}: expected the fields of the first record, which must have text")
+        parts = tuple(string_field(record, name, place).strip() for name in fields)
+        digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
         texts[int.from_bytes(digest, "little", signed=True)] = parts
     return _lowest(texts, limit), len(texts)
-
-
-def _csv_records(path: Path) -> Iterator[dict[str, str]]:
-    header: list[str] = []
-    for number, row in csv_rows(path):
-        if not header:
-            header = row
-            if "text" not in header:
-                raise DataError(f"{path}:1: expected a header with a field text, found {head(','.join(row))}")
-        elif len(row) != len(header):
-            raise DataError(f"{path}:{number}: expected {len(header)} fields, as in the header, found {len(row)}")
-        else:
-            yield dict(zip(header, row, strict=True))
-
-
-def _json_records(path: Path) -> Iterator[dict[str, str]]:
-    fields: tuple[str, ...] = ()
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not JSON ({error}): {head(line)}") from None
-        names = tuple(name for name in ("title", "text") if isinstance(record, dict) and name in record)
-        fields = fields or names
-        if "text" not in names or names != fields or not all(isinstance(record[name], str) for name in names):
-            expected = " and ".join(fields) if "text" in fields else "text"
-            raise DataError(f"{path}:{number}: expected an object with the strings {expected}, found {head(line)}")
-        yield {name: string_field(record, name, f"{path}:{number}") for name in names}

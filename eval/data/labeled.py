@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.senteval import joined, table_rows
-from clearspan.eval.files import DataError, head, read_lines
+from clearspan.eval.data.senteval import joined
+from clearspan.eval.files import DataError, head, read_lines, table_rows
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
@@ -147,7 +147,7 @@ def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
 
 
 def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabeledPairs:
-    rows = table_rows(path, max(columns) + 1, header)
+    rows = list(table_rows(path, max(columns) + 1, header))
     left, right, label = columns
     if not rows:
         raise DataError(f"{path}: holds no pair; restore it from the original")

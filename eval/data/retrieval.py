@@ -9,20 +9,17 @@ Each reader raises MissingDataError if a file does not exist, and DataError if i
 an unknown query or document.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.parsing import whole_number
-from clearspan.eval.files import DataError, csv_rows, head, read_lines
+from clearspan.eval.files import DataError, csv_records, head, json_records, read_lines, string_field, table_rows
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_GRADE = 1 << 31
 
 Ints = NDArray[np.int64]
@@ -146,14 +143,10 @@ def read_trecqa(folder: Path) -> Collection:
     """
     path = folder / "test.csv"
     candidates: dict[str, list[tuple[str, str]]] = {}
-    for number, row in csv_rows(path):
-        if number == 1:
-            if row != ["qtext", "label", "atext"]:
-                raise DataError(f"{path}:1: expected the header qtext,label,atext, found {head(','.join(row))}")
-            continue
-        if len(row) != 3 or row[1] not in ("0", "1"):
-            raise DataError(f"{path}:{number}: expected a question, 0 or 1, and an answer, found {head(','.join(row))}")
-        candidates.setdefault(row[0], []).append((row[2], row[1]))
+    for place, row in csv_records(path, ("qtext", "label", "atext")):
+        if row["label"] not in ("0", "1"):
+            raise DataError(f"{place}: label must be 0 or 1, found {head(row['label'])}")
+        candidates.setdefault(row["qtext"], []).append((row["atext"], row["label"]))
     mixed = {question: answers for question, answers in candidates.items() if len({label for _, label in answers}) == 2}
     if not mixed:
         raise DataError(f"{path}: no question has both a right and a wrong answer, so there is nothing to rank")
@@ -196,6 +189,7 @@ def _collection(
         by_id: a query is the document with its id, unless that document is relevant to it.
     """
     position = {document: i for i, document in enumerate(corpus)}
+    judged = {query: {name: grade for name, grade in graded.items() if grade > 0} for query, graded in judged.items()}
     answerable = [query for query in queries if judged.get(query)]
     if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
@@ -244,18 +238,8 @@ def _joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     """Return id -> fields joined by a space, in file order; all fields but the last may be absent or null."""
     texts: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}: {head(line)}") from None
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or deep nesting
-            raise DataError(f"{path}:{number}: cannot be read as JSON: {error}: {head(line)}") from None
-        if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object with _id and {fields[-1]}, found {head(line)}")
-        text_id = string_field(row, "_id", place := f"{path}:{number}")
+    for place, row in json_records(path):
+        text_id = string_field(row, "_id", place)
         if text_id in texts:
             raise DataError(f"{place}: _id {head(text_id)} occurs twice; ids must be unique")
         optional = [string_field(row, field, place) for field in fields[:-1] if row.get(field) is not None]
@@ -263,51 +247,18 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     return texts
 
 
-def string_field(row: Mapping[str, Any], field: str, place: str) -> str:
-    """Return the string of a JSON object's field.
-
-    Args:
-        place: file and line, for the message.
-
-    Raises:
-        DataError: the field is missing, no string, or holds half of a character.
-    """
-    value = row.get(field)
-    if not isinstance(value, str):
-        raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")
-    if surrogate := _SURROGATE.search(value):
-        raise DataError(f"{place}: field {field} holds {surrogate[0]!r}, half of a character: write the whole one")
-    return value
-
-
-def _read_qrels(path: Path, corpus: dict[str, str], queries: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Return query id -> document id -> grade, for grades above 0."""
+def _read_qrels(path: Path, corpus: Mapping[str, str], queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return query id -> document id -> grade."""
     judged: dict[str, dict[str, int]] = {}
-    seen: set[tuple[str, str]] = set()
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if number == 1:
-            if columns != ["query-id", "corpus-id", "score"]:
-                raise DataError(f"{path}:1: expected the header query-id, corpus-id, score (TABs), found {head(line)}")
-            continue
-        if not line.strip():
-            continue
-        if len(columns) != 3:
-            raise DataError(f"{path}:{number}: expected 3 TAB-separated fields, found {len(columns)}: {head(line)}")
-        query, document, grade = columns
-        if query not in queries:
-            raise DataError(f"{path}:{number}: query-id {head(query)} is not in queries.jsonl")
-        if document not in corpus:
-            raise DataError(f"{path}:{number}: corpus-id {head(document)} is not in corpus.jsonl")
-        if (query, document) in seen:
-            raise DataError(f"{path}:{number}: query-id {head(query)} with corpus-id {head(document)} occurs twice")
-        seen.add((query, document))
+    for number, (query, document, grade, *_) in table_rows(path, 3, "query-id"):
+        place = f"{path}:{number}"
+        _check_known(place, ("query-id", query, queries), ("corpus-id", document, corpus))
+        if document in judged.setdefault(query, {}):
+            raise DataError(f"{place}: query-id {head(query)} with corpus-id {head(document)} occurs twice")
         try:
-            value = whole_number(grade)
+            judged[query][document] = whole_number(grade)
         except ValueError:
-            raise DataError(f"{path}:{number}: score must be a whole number, found {head(grade)}") from None
-        if value >= _LARGEST_GRADE:
-            raise DataError(f"{path}:{number}: score must be below {_LARGEST_GRADE:,}, found {head(grade)}")
-        if value > 0:
-            judged.setdefault(query, {})[document] = value
+            raise DataError(f"{place}: score must be a whole number, found {head(grade)}") from None
+        if judged[query][document] >= _LARGEST_GRADE:
+            raise DataError(f"{place}: score must be below {_LARGEST_GRADE:,}, found {head(grade)}")
     return judged

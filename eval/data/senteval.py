@@ -8,9 +8,9 @@ Texts are what SentEval passes to an encoder: the tokens of a line joined by sin
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.eval.files import DataError, MissingDataError, head, read_lines
+from clearspan.eval.files import MissingDataError
 
-_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
+_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
 PROBING = {
     "Length": "sentence_length.txt",
     "WordContent": "word_content.txt",
@@ -52,31 +52,6 @@ def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
     if any((data / entry).exists() for entry in holds):
         return data
     raise MissingDataError(f"{data} is not a SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
-
-
-def table_rows(path: Path, num_fields: int, header: str = "") -> list[tuple[int, list[str]]]:
-    """Return (line number, fields) of each row of a TAB-separated file without quoting.
-
-    Args:
-        num_fields: minimum number of fields in a row.
-        header: a column name that the header must contain; empty: the file has no header.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: the header is missing, or a row has too few fields.
-    """
-    lines = list(read_lines(path))
-    if header and header not in "".join(lines[:1]).split("\t"):
-        raise DataError(f"{path}:1: expected a header with a field {header}, found {head(''.join(lines[:1]))}")
-    rows = []
-    for number, line in enumerate(lines[bool(header) :], start=1 + bool(header)):
-        fields = line.split("\t")
-        if len(fields) < num_fields:
-            raise DataError(
-                f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
-            )
-        rows.append((number, fields))
-    return rows
 
 
 def joined(text: str) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.parsing import finite_number
-from clearspan.eval.data.senteval import joined, table_rows
-from clearspan.eval.files import DataError, head, read_lines
+from clearspan.eval.data.senteval import joined
+from clearspan.eval.files import DataError, head, read_lines, table_rows
 
 
 @dataclass(frozen=True)

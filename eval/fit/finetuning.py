@@ -25,7 +25,6 @@ from transformers import (
     DataCollatorWithPadding,
     EvalPrediction,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
 )
 from transformers.trainer_callback import PrinterCallback
@@ -33,7 +32,6 @@ from transformers.trainer_utils import set_seed
 
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.pretrained import load_model, max_tokens, quiet_transformers
-from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 
 Texts = tuple[list[str], ...]
@@ -88,7 +86,7 @@ def finetune(
     settings: Settings,
     seed: int,
     device: str = "cpu",
-    progress: str = "",
+    progress: bool = False,
 ) -> list[Floats]:
     """Fine-tune a transformer with a new head, and return its dev predictions after each epoch.
 
@@ -100,7 +98,7 @@ def finetune(
         dev: the same columns of the dev rows.
         num_classes: 0 for regression.
         device: a device that `trainer_device` accepts.
-        progress: name of the progress bar; empty: no bar.
+        progress: whether to show a progress bar on a terminal.
 
     Returns:
         (n,) float64 for each epoch: class numbers, or scores for regression.
@@ -136,20 +134,21 @@ def finetune(
     with tempfile.TemporaryDirectory(prefix="clearspan-finetuning-") as scratch, _quiet():
         trainer = Trainer(
             model=model,
-            args=_arguments(settings, Path(scratch), len(labels), seed, device),
+            args=_arguments(settings, Path(scratch), len(labels), seed, device, progress),
             data_collator=DataCollatorWithPadding(tokenizer),
             train_dataset=_rows(tokenizer, texts, gold, limit),
             # Only with labels does the Trainer call `after_epoch`.
             eval_dataset=_rows(tokenizer, dev, [gold[0]] * len(dev[0]), limit),
             compute_metrics=after_epoch,
-            callbacks=[_Bar(progress)] if progress else [],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return history
 
 
-def _arguments(settings: Settings, scratch: Path, num_rows: int, seed: int, device: str) -> TrainingArguments:
+def _arguments(
+    settings: Settings, scratch: Path, num_rows: int, seed: int, device: str, progress: bool
+) -> TrainingArguments:
     steps = -(-num_rows // settings.batch_size) * settings.epochs
     arguments = TrainingArguments(
         output_dir=str(scratch),
@@ -169,7 +168,7 @@ def _arguments(settings: Settings, scratch: Path, num_rows: int, seed: int, devi
         save_strategy="no",
         logging_strategy="no",
         report_to="none",
-        disable_tqdm=True,
+        disable_tqdm=not (progress and sys.stderr.isatty()),
         dataloader_pin_memory=False,
         seed=seed,
     )
@@ -195,19 +194,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         log.disabled = was_disabled
-
-
-class _Bar(TrainerCallback):  # type: ignore[misc, unused-ignore]  # mypy skips transformers
-    """A progress bar on stderr; the Trainer's own bar prints its log to stdout."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar = Bar(state.max_steps, f"fine-tuning by {state.max_steps:,} steps", desc=self._name, unit="step")
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar.update(1)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar.close()

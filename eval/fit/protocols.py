@@ -64,7 +64,6 @@ class Outcome:
         rows, predicted: the test rows and their predicted classes, int64 (n,).
         groups: int64 (n,), the fold in which each row was tested; `accuracy` is the mean over folds.
         l2: the selected value of each tested fold.
-        dev_accuracies: for each tested fold, the dev accuracy in percent of each L2 value.
     """
 
     accuracy: float
@@ -73,7 +72,6 @@ class Outcome:
     predicted: Ints
     groups: Ints
     l2: list[float]
-    dev_accuracies: list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,6 @@ def _nested(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
         predicted=np.concatenate(predicted),
         groups=np.repeat(np.arange(num_folds), [len(test) for test in tests]),
         l2=grid[chosen].tolist(),
-        dev_accuracies=dev.tolist(),
     )
 
 
@@ -164,7 +161,6 @@ def _tested(problem: Problem, fits: Fits, slot: int, dev: NDArray[np.float64], l
         predicted=predicted,
         groups=np.zeros(len(test), np.int64),
         l2=[float(l2)],
-        dev_accuracies=[dev.tolist()],
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.fit.batched import initial_layers
-from clearspan.eval.fit.early_stopping import EarlyStopping
 from clearspan.eval.models.embed import finite
 
 Floats = NDArray[np.float32]
@@ -70,8 +69,8 @@ def train(
     """Train until the Pearson correlation on dev fails to rise at a fourth check, or for 1,050 passes.
 
     This is SentEval's protocol in detail: Adam without L2, batches of 64, rows in a new order each pass, a check every
-    50 passes; the fourth check that fails ends training (`eval.fit.early_stopping`), and so does the first check after
-    1,000 passes. torch draws the weights and numpy the orders from `seed`. An undefined Pearson correlation counts as
+    50 passes; the fourth check that fails, over the whole training, ends it, and so does the first check after 1,000
+    passes. torch draws the weights and numpy the orders from `seed`. An undefined Pearson correlation counts as
     0.
 
     Args:
@@ -84,14 +83,16 @@ def train(
     order = np.random.RandomState(seed)
     adam = _Adam(_starting_weights(features.shape[1], seed))
     best, best_passes, passes = adam.weights.copy(), 0, 0
-    checks = EarlyStopping(_TENACITY)
-    while passes <= _MOST_PASSES and not checks.over:
+    highest, failed = -1.0, 0
+    while passes <= _MOST_PASSES and failed <= _TENACITY:
         for _ in range(_PASSES_A_CHECK):
             _one_pass(adam, rows, targets, order.permutation(len(rows)))
         passes += _PASSES_A_CHECK
         pearson = _pearson(_probabilities(dev_rows, adam.weights) @ SCORES, dev_scores)
-        if checks.better(pearson):
-            best, best_passes = adam.weights.copy(), passes
+        if pearson > highest:
+            best, best_passes, highest = adam.weights.copy(), passes, pearson
+        else:
+            failed += 1
     return Regressor(best, passes, best_passes)
 
 

@@ -1,1 +1,1 @@
-"""Reports: tables for a terminal, charts, and pages of one HTML file. Knows nothing of evaluation."""
+"""Reports: tables as text, charts, and pages of one HTML file. Knows nothing of evaluation."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearspan.common.files import write_text
-from clearspan.eval.details import Table, cell_text
-from clearspan.eval.report.layout import css, layout
+from clearspan.eval.details import Cell, Table, cell_text
 
 if TYPE_CHECKING:  # matplotlib and jinja2 take half a second to import, which --help must not
     import jinja2
@@ -66,17 +65,11 @@ def write_report(
     from markupsafe import Markup
 
     anchors: set[str] = set()
-    page = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            mark=Markup(_MARK),
-            title=title,
-            lead=lead,
-            warnings=warnings,
-            sections=[_view(section, 2, anchors) for section in sections],
-            contents=len(anchors) >= _CONTENTS_FROM,
-        )
+    views = [_view(section, 2, anchors) for section in sections]
+    contents = len(anchors) >= _CONTENTS_FROM
+    template = _environment().get_template("report.html")
+    page = template.render(
+        mark=Markup(_MARK), title=title, lead=lead, warnings=warnings, sections=views, contents=contents
     )
     write_text(Path(path), page)
 
@@ -95,7 +88,7 @@ def _environment() -> "jinja2.Environment":
         loader=jinja2.PackageLoader("clearspan.eval.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"text": cell_text, "css": css}
+    environment.filters["text"] = cell_text
     return environment
 
 
@@ -111,10 +104,40 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
         **vars(section),
         "anchor": anchor,
         "level": level,
-        "tables": [layout(table, section.heading) for table in section.tables],
+        "tables": [_table(table, section.heading) for table in section.tables],
         "images": [_image(figure, f"{section.heading}, chart {i}") for i, figure in enumerate(section.figures, 1)],
         "sections": [_view(inner, level + 1, anchors) for inner in section.sections],
     }
+
+
+def _table(table: Table, label: str) -> dict[str, Any]:
+    """Return a table as the template reads it; its groups are (heading or "", rows of cells).
+
+    Args:
+        label: the name for screen readers of a table without a caption.
+    """
+    for row in table.rows:
+        if len(row) != len(table.header):
+            raise ValueError(f"a row of {len(row)} cells under a header of {len(table.header)}: {row!r}")
+    rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in table.rows]
+    starts = sorted({0, *table.groups})
+    return {
+        "name": table.caption or label,
+        "caption": table.caption,
+        "header": table.header,
+        "names": table.names,
+        "numeric": [_is_numeric([row[i].value for row in rows]) for i in range(len(table.header))],
+        "groups": [
+            (table.groups.get(start, ""), rows[start:end])
+            for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)
+        ],
+    }
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    """Return whether a column holds only numbers and empty cells."""
+    filled = [value for value in values if value is not None]
+    return bool(filled) and all(isinstance(value, int | float) for value in filled)
 
 
 def _image(figure: "Figure", name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearspan.eval.saved import Saved
-from clearspan.eval.tables.averages import AVERAGES, HALVES, average
+from clearspan.eval.tables.averages import average, missing_tasks
 from clearspan.eval.tables.published import Cell, Column, PaperTable
 
 YOURS = "Yours"
@@ -93,30 +93,14 @@ def _metrics_note(table: PaperTable) -> str:
 
 
 def _missing_notes(table: PaperTable, model: Saved) -> list[str]:
+    """Return a note of the figures that the model's cells lack, and one for each average without all of its tasks."""
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
         if metric not in model.scores.get(task, {})
     ]  # fmt: skip
-    without, notes = [], []
+    notes = [f"no {', '.join(lacking)}"] if lacking else []
     for column in table.columns:
-        if column.average:
-            result = average(column.average, model.scores)
-            missing = result["missing"] if result else _missing_tasks(column.average, model)
-            if missing and {key.split()[0] for key in lacking} >= set(missing):
-                without.append(column.head)
-            elif missing:
-                notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")
-    if lacking:
-        notes.insert(0, f"no {', '.join(lacking)}" + (f", so no {', '.join(without)}" if without else ""))
+        missing = missing_tasks(column.average, model.scores) if column.average else []
+        if missing:
+            notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")
     return notes
-
-
-def _missing_tasks(name: str, model: Saved) -> list[str]:
-    """Return the missing tasks of an average that has too few scored tasks."""
-    rules = [AVERAGES[half] for half in HALVES.get(name, (name,))]
-    return [
-        task
-        for rule in rules
-        for task, metrics in rule.metrics.items()
-        if any(metric not in model.scores.get(task, {}) for metric in metrics)
-    ]

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 
 from clearspan.common.terminal import printable
-from clearspan.eval.report.console import text_table
+from clearspan.eval.details import Table
+from clearspan.eval.report.text import text_table
 from clearspan.eval.tables.beside import Grid, Line
 
 
@@ -15,7 +16,7 @@ def text(grid: Grid) -> str:
         if group:
             rows.append([f"[{group}]", *[""] * len(line.cells)])
         rows.append([line.name, *line.cells])
-    table = text_table(grid.header, rows)
+    table = text_table(Table(grid.header, rows))
     return "\n".join([printable(grid.title), *table, *(printable(f"note: {note}") for note in grid.notes)]) + "\n"
 
 

@@ -81,13 +81,12 @@ class ClassificationTask:
             max_epoch=self.max_epoch or protocol.settings.max_epoch,
             epoch_size=self.epoch_size or protocol.settings.epoch_size,
         )
-        grid = self.grid or L2
         best: Outcome | None = None
         for head in self.heads:
             of_head = replace(settings, num_hidden=head.num_hidden, dropout=head.dropout)
             label = self.name if run.progress else ""
             trainer = Trainer(problem, replace(protocol, settings=of_head), run.seed, run.device, label)
-            outcome = run_scheme(trainer, self.scheme, grid)
+            outcome = run_scheme(trainer, self.scheme, self.grid or L2)
             if best is None or outcome.dev_accuracy > best.dev_accuracy:
                 best, chosen = outcome, head
         assert best is not None
@@ -100,7 +99,7 @@ class ClassificationTask:
             "num_hidden": chosen.num_hidden,
             "dropout": chosen.dropout,
         }
-        return self._scores(best, problem.labels, grid, chosen_settings)
+        return self._scores(best, problem.labels, chosen_settings)
 
     def problem(self, run: Run) -> "Problem":
         """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
@@ -134,9 +133,7 @@ class ClassificationTask:
             labels = np.argsort(np.argsort(self.classes))[labels]
         return np.lexsort((labels, *reversed(lengths)))
 
-    def _scores(
-        self, outcome: "Outcome", labels: Ints, grid: tuple[float, ...], settings: dict[str, object]
-    ) -> TaskScores:
+    def _scores(self, outcome: "Outcome", labels: Ints, settings: dict[str, object]) -> TaskScores:
         gold = labels[outcome.rows]
         examples = {"acc": Examples.of("accuracy", outcome.predicted, gold, outcome.groups)}
         scores = {"acc": outcome.accuracy, "devacc": outcome.dev_accuracy}
@@ -149,7 +146,7 @@ class ClassificationTask:
             main="acc",
             headline=tuple(metric for metric in ("acc", "f1") if metric in scores),
             counts={unit: sum(self._sizes.values()), "test": len(gold)},
-            details=Details(tables=_tables(outcome, gold, self.classes, grid)),
+            details=Details(tables=_by_class(outcome, gold, self.classes)),
             examples=examples,
             settings=settings,
         )
@@ -163,17 +160,11 @@ def _pick(texts: list[str], order: Ints) -> list[str]:
     return [texts[row] for row in order]
 
 
-def _tables(outcome: "Outcome", gold: Ints, classes: tuple[str, ...], grid: tuple[float, ...]) -> list[Table]:
-    rows = [
-        (fold if len(outcome.l2) > 1 else "all", f"{l2:g}", *accuracies)
-        for fold, (l2, accuracies) in enumerate(zip(outcome.l2, outcome.dev_accuracies, strict=True), start=1)
-    ]
-    header = ("fold", "L2 chosen", *(f"dev accuracy at {value:g}" for value in grid))
-    tables = [Table(header, rows, caption="choice of L2")]
-    if len(classes) <= _MOST_CLASSES:
-        by_class: list[tuple[str, int, float | None]] = []
-        for label, name in enumerate(classes):
-            right = outcome.predicted[gold == label] == label
-            by_class.append((name, len(right), 100 * float(np.mean(right)) if len(right) else None))
-        tables.append(Table(("class", "test examples", "classified correctly, percent"), by_class))
-    return tables
+def _by_class(outcome: "Outcome", gold: Ints, classes: tuple[str, ...]) -> list[Table]:
+    if len(classes) > _MOST_CLASSES:
+        return []
+    rows: list[tuple[str, int, float | None]] = []
+    for label, name in enumerate(classes):
+        right = outcome.predicted[gold == label] == label
+        rows.append((name, len(right), 100 * float(np.mean(right)) if len(right) else None))
+    return [Table(("class", "test examples", "classified correctly, percent"), rows)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.eval.data.sts import Pairs
-from clearspan.eval.details import Details, Table
+from clearspan.eval.details import Details
 from clearspan.eval.models.embed import unit_vectors
 from clearspan.eval.models.similarity import Floats
 from clearspan.eval.scores import TaskScores
@@ -71,24 +71,18 @@ class GeometryTask:
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)
         scores: dict[str, float] = {}
-        rows = []
         counts: dict[str, dict[str, float]] = {}
         for split, pairs in splits.items():
             suffix = f"_{split}" if split else ""
             left, right = (unit_vectors(run.embedder.embed(texts)) for texts in (pairs.left, pairs.right))
             distinct = list(dict.fromkeys(pairs.left + pairs.right))
             alike = pairs.gold > THRESHOLD
-            values = {
-                f"alignment{suffix}": alignment(left[alike], right[alike]),
-                f"uniformity{suffix}": uniformity(unit_vectors(run.embedder.embed(distinct))),
-            }
-            scores |= values
+            scores[f"alignment{suffix}"] = alignment(left[alike], right[alike])
+            scores[f"uniformity{suffix}"] = uniformity(unit_vectors(run.embedder.embed(distinct)))
             counts[split] = {"num_pairs": int(alike.sum()), "num_sentences": len(distinct)}
-            rows.append((split or "all", *counts[split].values(), *values.values()))
         details = Details(
             "On STS-B; not percentages, lower is better. Alignment is over pairs with a gold score above "
-            f"{THRESHOLD:g}, uniformity over all pairs of distinct sentences.",
-            [Table(("split", "pairs", "sentences", "alignment", "uniformity"), rows)],
+            f"{THRESHOLD:g}, uniformity over all pairs of distinct sentences."
         )
         return TaskScores(
             scores,

@@ -11,17 +11,17 @@ the dev set that is scored, so the scores are higher than on a test set.
 
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.glue import LAYOUTS, Split, read_glue
+from clearspan.eval.data.glue import LAYOUTS, Layout, Split, read_glue
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import MissingDataError
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
+from clearspan.eval.tasks.task import Family, Loaded, Run, UnscoredError, load_each
 
 if TYPE_CHECKING:
     from clearspan.eval.fit.finetuning import Settings
@@ -150,7 +150,7 @@ class GlueTask:
             settings,
             seed,
             run.device,
-            progress=f"{self.name}, seed {seed}" if run.progress else "",
+            progress=run.progress,
         )
         by_epoch = [examples_of(self.name.partition("/")[2], predicted, self.dev) for predicted in history]
         best = best_epoch([figure(next(iter(examples.values()))) for examples in by_epoch])
@@ -171,20 +171,16 @@ def median_run(figures: list[float]) -> int:
 
 def load(data: Path) -> Loaded:
     """Read each task in the data folder's `glue/` that has all its files."""
-    tasks: list[Task] = []
-    missing: dict[str, str] = {}
-    for task, layout in LAYOUTS.items():
-        folder = data / "glue" / task
-        files = (folder / "train.tsv", *(folder / name for name in layout.dev))
-        try:
-            splits = [read_glue(path, layout) for path in files]
-        except MissingDataError as error:
-            missing[f"glue/{task}"] = str(error) if folder.is_dir() else f"no folder {folder}"
-            continue
-        names = [name.removeprefix("dev_").removesuffix(".tsv") for name in layout.dev]
-        dev = dict(zip(names, splits[1:], strict=True))
-        tasks.append(GlueTask(f"glue/{task}", splits[0], dev, len(layout.classes), files))
-    return Loaded(tasks, missing)
+    return load_each({f"glue/{task}": partial(_read, data / "glue" / task, layout) for task, layout in LAYOUTS.items()})
+
+
+def _read(folder: Path, layout: Layout) -> GlueTask:
+    files = (folder / "train.tsv", *(folder / name for name in layout.dev))
+    train, *splits = (read_glue(path, layout) for path in files)
+    dev = {
+        name.removeprefix("dev_").removesuffix(".tsv"): split for name, split in zip(layout.dev, splits, strict=True)
+    }
+    return GlueTask(f"glue/{folder.name}", train, dev, len(layout.classes), files)
 
 
 FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tunes, which takes hours on a CPU")

@@ -14,7 +14,6 @@ from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks import (
-    captions,
     geometry,
     glue,
     heldout,
@@ -31,7 +30,6 @@ FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,
     "transfer": transfer.FAMILY,
     "relatedness": relatedness.FAMILY,
-    "captions": captions.FAMILY,
     "probing": probing.FAMILY,
     "probing-mlp": probing.MLP_FAMILY,
     "geometry": geometry.FAMILY,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.data.sts import Pairs
-from clearspan.eval.details import Details, Scatter
+from clearspan.eval.details import Details
 from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
@@ -61,10 +61,7 @@ class RelatednessTask:
             main="spearman",
             headline=("spearman", "pearson", "devspearman"),
             counts={"pairs": len(gold), "train": len(splits["train"]), "dev": len(splits["dev"])},
-            details=Details(
-                "mse is in squared points of the scale from 1 to 5, not in percent.",
-                charts=[Scatter({"test": (gold, predicted["test"])}, "gold score", "predicted score")],
-            ),
+            details=Details("mse is in squared points of the scale from 1 to 5, not in percent."),
             examples={metric: Examples.of(metric, predicted["test"], gold) for metric in ("spearman", "pearson")},
             settings={"seed": run.seed, "passes": model.passes, "best_passes": model.best_passes},
         )

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from clearspan.common.progress import Bar
 from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
-from clearspan.eval.details import Cell, Details, RankCurve, Table
+from clearspan.eval.details import Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
@@ -155,15 +155,7 @@ class RetrievalTask:
         main = self.headline[0] if self.headline else "map" if self.collection.candidates else "ndcg@10"
         examples = {key: Examples.of("mean", ranked.figures[key]) for key in self.headline or (main, "mrr")}
         scores = ranked.scores() | {key: figure(values) for key, values in examples.items()}
-        reciprocal = ranked.figures["mrr"]
-        first_ranks = np.round(
-            np.divide(1, reciprocal, out=np.full(len(reciprocal), float(num_documents)), where=reciprocal > 0)
-        ).astype(np.int64)
-        details = Details(
-            self.text,
-            tables=list(self._neighbors(ranked, first_ranks, run.embedder.measure)),
-            charts=[RankCurve(first_ranks, num_documents)],
-        )
+        details = Details(self.text, list(self._neighbors(ranked, run.embedder.measure)))
         counts = {"queries": len(texts.queries), "documents": num_documents}
         if itself is not None:
             counts["queries that are documents"] = int((itself >= 0).sum())
@@ -179,7 +171,7 @@ class RetrievalTask:
             settings=dict(self.settings),
         )
 
-    def _neighbors(self, ranked: Ranked, first_ranks: Ints, measure: str) -> Iterator[Table]:
+    def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
         """Yield a table for each of a few queries: the rank of its best relevant document, and its nearest documents.
 
         NonLing-CSE's Table D.1 shows three nearest documents too.
@@ -187,7 +179,8 @@ class RetrievalTask:
         texts = self.collection
         for query, nearest in ranked.nearest.items():
             relevant = texts.relevant[query]
-            rank = first_ranks[query] if ranked.figures["mrr"][query] else f"over {DEPTH:,}"
+            reciprocal = ranked.figures["mrr"][query]
+            rank = round(1 / reciprocal) if reciprocal else f"over {DEPTH:,}"
             cells = [
                 Cell(_cut(texts.documents[position]), f"{measure} {score:.2f}", position in relevant)
                 for position, score in nearest

@@ -9,6 +9,7 @@ regressor on the pairs (`eval.tasks.relatedness`), so their scores differ.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 from clearspan.eval.data.pairs import SUFFIXES, read_pairs
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
-from clearspan.eval.details import Details, Scatter, Table
+from clearspan.eval.details import Details, Table
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Embedder, Encode
 from clearspan.eval.models.similarity import Floats, Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
 # STS13 lacks its fourth subset, SMT, whose license keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {
@@ -165,25 +166,24 @@ def load(data: Path) -> Loaded:
     A year is one task: without one subset's file the whole year counts as missing, since its scores would not be
     comparable.
     """
-    tasks: list[Task] = []
-    missing: dict[str, str] = {}
     try:
         downstream = find_downstream(data)
     except MissingDataError as error:
         return Loaded([], dict.fromkeys([*YEARS, *SPLITS], str(error)))
-    for year, subsets in YEARS.items():
-        folder = downstream / "STS" / f"{year}-en-test"
-        try:
-            read_subsets = {subset: read_sts_subset(folder, subset) for subset in subsets}
-            files = tuple(folder / f"STS.{kind}.{subset}.txt" for subset in subsets for kind in ("input", "gs"))
-            tasks.append(YearTask(year, read_subsets, files))
-        except MissingDataError as error:
-            missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
+    years = load_each({year: partial(_read_year, downstream, year) for year in YEARS})
+    tasks, missing = years.tasks, years.missing
     for task, (folder, read, names) in SPLITS.items():
         loaded = load_split_task(task, read, {split: downstream / folder / name for split, name in names.items()})
         tasks += loaded.tasks
         missing |= loaded.missing
     return Loaded(tasks, missing)
+
+
+def _read_year(downstream: Path, year: str) -> YearTask:
+    folder = downstream / "STS" / f"{year}-en-test"
+    subsets = {subset: read_sts_subset(folder, subset) for subset in YEARS[year]}
+    files = tuple(folder / f"STS.{kind}.{subset}.txt" for subset in subsets for kind in ("input", "gs"))
+    return YearTask(year, subsets, files)
 
 
 def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
@@ -227,7 +227,6 @@ def _task_scores(
         if np.isnan(values["spearman"])
     ]
     rows = [(subset, len(subsets[subset]), v["spearman"], v["pearson"]) for subset, v in by_subset.items()]
-    points = {subset: (pairs.gold, cosine[subset]) for subset, pairs in subsets.items()}
     return TaskScores(
         scores=scores,
         main=main,
@@ -236,7 +235,6 @@ def _task_scores(
         details=Details(
             "\n\n".join(undefined),
             [Table(("subset", "pairs", "Spearman", "Pearson"), rows)],
-            [Scatter(points, "gold similarity", measure)],
         ),
         subsets={subset: {**values, "num_pairs": len(subsets[subset])} for subset, values in by_subset.items()},
         examples=examples,

@@ -50,27 +50,7 @@ class Audio(LabeledKind):
     def options(self) -> dict[str, Any]:
         return {"frames": self.frames, "long": self.long, **super().options()}
 
-    def maker(self) -> "Clips":
-        return Clips(self.frames, self.long)
-
-    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add how many clips reached the limit of frames."""
-        lines = super().remarks(fingerprint, sums)
-        if number := sums.get("full"):
-            lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")
-        if number := sums.get("split"):
-            lines.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
-        return lines
-
-
-@dataclasses.dataclass(frozen=True)
-class Clips:
-    """Maker of audio examples from a file."""
-
-    frames: int
-    long: str
-
-    def examples(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
+    def values(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
         for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
             if self.long == "cut":
                 counts.count("full", len(frames) == self.frames)
@@ -81,5 +61,11 @@ class Clips:
     def column(self, values: list[np.ndarray]) -> pa.Array:
         return array_column(values, MEL_BINS)
 
-    def num_bytes(self, value: np.ndarray) -> int:
-        return value.nbytes
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        """Add how many clips reached the limit of frames."""
+        lines = super().remarks(fingerprint, sums)
+        if number := sums.get("full"):
+            lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")
+        if number := sums.get("split"):
+            lines.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
+        return lines

@@ -39,21 +39,8 @@ class Images(LabeledKind):
     def options(self) -> dict[str, Any]:
         return {"size": self.size, **super().options()}
 
-    def maker(self) -> "Pictures":
-        return Pictures(self.size)
-
-
-@dataclasses.dataclass(frozen=True)
-class Pictures:
-    """Maker of an image example from a file."""
-
-    size: int
-
-    def examples(self, data: bytes, counts: Counts) -> Iterator[bytes]:
+    def values(self, data: bytes, counts: Counts) -> Iterator[bytes]:
         yield shrunk(data, self.size)
 
     def column(self, values: list[bytes]) -> pa.Array:
         return pa.array(values, pa.binary())
-
-    def num_bytes(self, value: bytes) -> int:
-        return len(value)

@@ -1,6 +1,6 @@
 """The part that images and audio share: classes, and the way from a labeled file to examples.
 
-    record (a file's bytes and class) -> maker (decode, scale, encode) -> batches, counted
+    record (a file's bytes and class) -> values (decoded, scaled, encoded) -> batches, counted
 
 An example's id is a hash of its file's bytes, so that copies of a file are duplicates, and on one side of the held-out
 part, whatever their names. The class table, a JSON list of names in the order of their numbers, lies beside the shards.
@@ -10,18 +10,18 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
-import regex
 from annotated_types import Ge
 
 from clearspan.common.allocator import keep_pictures
 from clearspan.common.options import Flag, checking, lines_in
 from clearspan.pipelines.kinds import Kind, Worker
-from clearspan.pipelines.labels import Wanted, compile_pattern
+from clearspan.pipelines.labels import Wanted
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards.classes import PATH as CLASSES
@@ -39,8 +39,8 @@ def names_in(path: str) -> tuple[str, ...]:
 def check_pattern(text: str) -> None:
     """Raise ValueError for a text that is no regular expression."""
     try:
-        compile_pattern(text)
-    except regex.error as error:
+        re.compile(text)
+    except re.error as error:
         raise ValueError(f"{text}: {error}") from None
 
 
@@ -106,40 +106,31 @@ class LabeledKind(Kind):
         return [f"taken: {files}, {taken['classes']:,} of {taken['of_classes']:,} classes"]
 
     @abstractmethod
-    def maker(self) -> "Maker":
-        """Return the maker of examples from a file's bytes, built once per process."""
-
-    def worker(self, resources: Mapping[str, bytes]) -> Worker:
-        keep_pictures()
-        numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
-        return LabeledWorker(self.maker(), schema(self.name), numbers)
-
-    def nothing_kept(self, counts: Counts) -> str:
-        return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
-
-
-class Maker(Protocol):
-    """Conversion of a file into the values of examples, and of values into a column."""
-
-    def examples(self, data: bytes, counts: Counts) -> Iterator[Any]:
+    def values(self, data: bytes, counts: Counts) -> Iterator[Any]:
         """Yield the value of each example that a file gives.
 
         Raises:
             RecordError: the file gives none; raised before the first value.
         """
 
+    @abstractmethod
     def column(self, values: list[Any]) -> pa.Array:
         """Return values as an Arrow column."""
 
-    def num_bytes(self, value: Any) -> int:
-        """Return the memory that a value takes."""
+    def worker(self, resources: Mapping[str, bytes]) -> Worker:
+        keep_pictures()
+        numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
+        return LabeledWorker(self, schema(self.name), numbers)
+
+    def nothing_kept(self, counts: Counts) -> str:
+        return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabeledWorker:
     """Worker of a kind of labeled files. `numbers`: the label of each class name."""
 
-    maker: Maker
+    kind: LabeledKind
     schema: pa.Schema
     numbers: Mapping[str, int]
 
@@ -153,7 +144,7 @@ class LabeledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                decoded = self.maker.examples(record.value, tally.counts)
+                decoded = self.kind.values(record.value, tally.counts)
                 # Hours of sound give many pieces: count each, and add it to the batch, as soon as it is made.
                 for value, number in zip(decoded, file_ids(record.value), strict=False):
                     tally.counts.read += 1
@@ -161,7 +152,7 @@ class LabeledWorker:
                     ids.append(number)
                     values.append(value)
                     labels.append(self.numbers[record.label])
-                    size += self.maker.num_bytes(value)
+                    size += memoryview(value).nbytes
                     if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:
                         yield self._batch(ids, values, labels)
                         ids, values, labels, size = [], [], [], 0
@@ -172,7 +163,7 @@ class LabeledWorker:
             yield self._batch(ids, values, labels)
 
     def _batch(self, ids: list[int], values: list[Any], labels: list[int]) -> pa.RecordBatch:
-        columns = [pa.array(ids, pa.int64()), self.maker.column(values), pa.array(labels, pa.int64())]
+        columns = [pa.array(ids, pa.int64()), self.kind.column(values), pa.array(labels, pa.int64())]
         return pa.record_batch(columns, schema=self.schema)
 
 

@@ -1,6 +1,6 @@
 """Conversion of any image to a baseline JPEG of bounded size: upright, RGB, with the same bytes on every machine.
 
-    bytes -> header: format, scans, pixels     refused here, before memory is allocated
+    bytes -> header: format, pixels            refused here, before memory is allocated
           -> pixels                            a JPEG is decoded at 1/8 to 4/8 of its size if that is large enough
           -> resized -> upright -> JPEG        bilinear, antialiased
 
@@ -13,7 +13,6 @@ Color profiles are dropped unread.
 import io
 import logging
 import math
-import re
 import warnings
 from typing import Any
 
@@ -22,36 +21,20 @@ import numpy as np
 import simplejpeg
 from PIL import Image, UnidentifiedImageError
 
-from clearspan.pipelines.media.identify import name_of_content
+from clearspan.pipelines.media import unreadable
 from clearspan.pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
 """Largest image that Pillow opens."""
-MAX_BYTES = 1_000_000_000
-"""Most memory that a decoder may take for an image, estimated from the header."""
-BYTES_A_PIXEL = {"WEBP": 16, "TIFF": 8}
-"""Memory of a decoder per pixel, where it is more than Pillow's 4 bytes: WebP holds frames, TIFF strips."""
-BAND_PIXELS = 1 << 21
-"""An image of more pixels is converted and narrowed in bands of this many."""
 QUALITY = 95
 MARGIN = 1.25
 """A JPEG decoded at a fraction of its size stays at least this many times larger than the target, so that the result is
 within 2 gray levels of a full decode."""
 EIGHTHS = (1, 2, 3, 4)
 """Fractions, in eighths, that are decoded faster than the whole."""
-MAX_SCANS = 64
-"""A JPEG with more scans is refused before it is decoded: each scan takes a pass over the whole image, even if it has
-only a few bytes. libjpeg writes 10 scans for a color image and 18 for CMYK; a file of 654 kB can hold 19,000."""
 MAX_SIDE = 65_500
 """Longest side that libjpeg writes."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
-"""The beginning of a JPEG's segment. A byte of 255 in a scan, a restart marker and padding do not match."""
-BASELINE, END, SCAN = b"\xc0", b"\xd9", b"\xda"
-FRAMES = tuple(bytes([0xC0 + number]) for number in range(16) if number not in (4, 8, 12))
-"""Markers of the frame header, which says how pixels are coded; BASELINE is one of them."""
-MAGIC = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
-"""First bytes of images."""
 _ORIENTATION = 0x0112
 _BILINEAR = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
 
@@ -76,15 +59,6 @@ def shrunk(data: bytes, size: int) -> bytes:
     picture = _opened(data)
     width, height = picture.size
     is_jpeg = picture.format in ("JPEG", "MPO")
-    scans, is_baseline = _scans(data) if is_jpeg else (1, False)
-    if scans > MAX_SCANS:
-        raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
-    # Of a JPEG with several scans the decoder holds all coefficients, 2 bytes each; of other JPEGs, a few rows.
-    each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
-    most = min(MAX_PIXELS, MAX_BYTES // max(1, each))
-    if width * height > most:
-        what = "" if most == MAX_PIXELS else f", the limit of a {'progressive ' if is_jpeg else ''}{picture.format}"
-        raise RecordError(f"{width:,} x {height:,} pixels: more than {most:,}{what}")
     scale = min(1.0, size / min(width, height))
     target = (max(1, round(width * scale)), max(1, round(height * scale)))
     if max(target) > MAX_SIDE:
@@ -97,7 +71,7 @@ def shrunk(data: bytes, size: int) -> bytes:
         raise RecordError(_damage(picture.format or "image", error)) from None
     orientation = _orientation(picture)
     is_kept = picture.format == "JPEG" and picture.mode == "RGB" and target == picture.size
-    if is_kept and orientation == 1 and is_baseline:
+    if is_kept and orientation == 1 and "progressive" not in picture.info:
         return data
     upright = np.ascontiguousarray(_upright(pixels, orientation))
     encoded: bytes = simplejpeg.encode_jpeg(upright, quality=QUALITY, colorsubsampling="420")
@@ -110,12 +84,10 @@ def _opened(data: bytes) -> Image.Image:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError:
         raise RecordError(f"more than {MAX_PIXELS:,} pixels") from None
+    except UnidentifiedImageError:
+        raise RecordError(unreadable(data, "image", "unknown format")) from None
     except Exception as error:
-        name = next((name for magic, name in MAGIC.items() if data.startswith(magic)), None)
-        if not name:
-            raise RecordError(f"{name_of_content(data)}, not an image of pixels") from None
-        is_unknown = isinstance(error, UnidentifiedImageError)
-        raise RecordError(f"{name} without a whole header" if is_unknown else _damage(name, error)) from None
+        raise RecordError(_damage("image", error)) from None
 
 
 def _damage(name: str, error: Exception) -> str:
@@ -160,14 +132,11 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
     if name == "PNG":
         Image.open(io.BytesIO(data), formats=("PNG",)).verify()  # check the checksums, which decoding skips
     picture.load()
-    if target == picture.size or math.prod(picture.size) <= BAND_PIXELS:
-        picture = _plain(picture)
-    else:
-        picture = _narrowed(picture, target[0])
+    picture = _plain(picture)
     if target != picture.size:
         picture = picture.resize(target, Image.Resampling.BILINEAR)
-    if picture.mode in ("RGBA", "RGBa"):
-        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture.convert("RGBA"))
+    if picture.mode == "RGBA":
+        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture)
     return np.asarray(picture.convert("RGB"))
 
 
@@ -178,24 +147,6 @@ def _plain(picture: Image.Image) -> Image.Image:
     if picture.has_transparency_data:
         return picture.convert("RGBA")
     return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
-
-
-def _narrowed(picture: Image.Image, width: int) -> Image.Image:
-    """Convert a large image and resize it to its final width, band by band, without a copy of the whole.
-
-    Pillow resizes rows first, then columns, each to 8 bits: resizing the result to the final height gives the same as
-    one step. Transparency is premultiplied (RGBa), as Pillow does before it resizes.
-    """
-    rows = max(1, BAND_PIXELS // picture.width)
-    bands = []
-    for top in range(0, picture.height, rows):
-        band = _plain(picture.crop((0, top, picture.width, min(top + rows, picture.height))))
-        band = band.convert("RGBa") if band.mode == "RGBA" else band
-        bands.append(band.resize((width, band.height), Image.Resampling.BILINEAR))
-    whole = Image.new(bands[0].mode, (width, picture.height))
-    for number, band in enumerate(bands):
-        whole.paste(band, (0, number * rows))
-    return whole
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -216,18 +167,3 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     if orientation in (2, 3, 6, 7):
         pixels = pixels[:, ::-1]
     return pixels
-
-
-def _scans(data: bytes) -> tuple[int, bool]:
-    """Return the number of a JPEG's scans, and whether it is baseline: neither progressive nor arithmetic-coded."""
-    scans, is_baseline, components, place = 0, False, b"", 2
-    while (marker := MARKER.search(data, place)) and marker[1] != END:
-        start = marker.end()
-        if marker[1] in FRAMES:
-            is_baseline, components = marker[1] == BASELINE, data[start + 7 : start + 8]
-        elif marker[1] == SCAN:
-            scans += 1
-            if is_baseline and data[start + 2 : start + 3] == components:
-                break  # its only scan, as in most images: the rest need not be searched
-        place = start + int.from_bytes(data[start : start + 2], "big")
-    return scans, is_baseline

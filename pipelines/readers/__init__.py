@@ -23,7 +23,6 @@ from clearspan.pipelines.readers import (
     tables,
     tars,
     text,
-    web,
 )
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
@@ -38,6 +37,7 @@ def _whole(records: Callable[[BinaryIO, str, Reading], Iterator[Record]]) -> Rea
     return lambda stream, piece, reading: records(stream, piece.input.name, reading)
 
 
+WEB = "clearspan.plugins.web:WebArchives"
 READERS: dict[str, Reader] = {
     "arrow": arrow.read,
     "csv": _whole(tables.records),
@@ -48,7 +48,7 @@ READERS: dict[str, Reader] = {
     "parquet": parquet.read,
     "tar": tars.read,
     "text": _whole(text.records),
-    "warc": web.read,
+    "warc": lambda stream, piece, reading: own_format(WEB).read(stream, piece, reading),
 }
 COLUMNS: dict[str, Callable[[BinaryIO, str, Reading], tuple[list[str], list[str]]]] = {
     "arrow": arrow.columns,
@@ -66,8 +66,7 @@ MOST_NAMED = 20
 """Most columns that a message names."""
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
-MEND = "put back the file it was, or begin again with another --output"
-CHANGED = f"has changed since the run was planned: {MEND}"
+CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 
 
 def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
@@ -84,21 +83,19 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
             if storage.size(path) != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
             try:
-                resume = sniff.WARC if entry.format == "warc" else None
-                with naming(path, container), decompressed(stored, entry.compression, resume) as stream:
+                with naming(path, container), decompressed(stored, entry.compression) as stream:
                     read = READERS.get(entry.format) or own_format(entry.format).read
                     yield from read(_as_utf8(stream, entry, reading), piece, reading)
                     num_read = stored.tell()
             except PipelineError:
-                if (size := storage.size(path)) < entry.bytes:
-                    raise PipelineError(_changed(path, "shortened", size, entry.bytes)) from None
+                if storage.size(path) < entry.bytes:
+                    raise PipelineError(f"{path}: {CHANGED}") from None
                 raise
-            if piece.end is None and num_read < entry.bytes and entry.format != "parquet":
-                if entry.format not in READERS and storage.size(path) == entry.bytes:
-                    raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
-                raise PipelineError(_changed(path, "shortened", num_read, entry.bytes))
-            if num_read > entry.bytes:
-                raise PipelineError(_changed(path, "lengthened", num_read, entry.bytes))
+            if num_read != entry.bytes == storage.size(path) and entry.format not in READERS:
+                raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
+            is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
+            if is_cut or num_read > entry.bytes:
+                raise PipelineError(f"{path}: {CHANGED}")
 
 
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
@@ -126,7 +123,3 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str |
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
     return transcoded(stream, reading.encoding) if entry.format in TEXTS else stream
-
-
-def _changed(path: str, how: str, num_bytes: int, planned: int) -> str:
-    return f"{path}: was {how} while it was read ({num_bytes:,} bytes, {planned:,} planned): {MEND}"

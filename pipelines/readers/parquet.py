@@ -2,8 +2,7 @@
 
 The columns __key__ and xz are those of one revision of OpenWebText: each row is an xz-compressed tar of .txt files.
 
-Page checksums are verified where the file has them. Memory is bounded by the largest page, which may have PAGE_BYTES or
-twice the longest allowed record.
+Page checksums are verified where the file has them. Rows are decoded in batches of about BATCH_BYTES.
 """
 
 import io
@@ -13,9 +12,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
-from clearspan.pipelines.readers.pages import RowGroup, pages, row_groups
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
 from clearspan.pipelines.readers.tars import printable, unpack
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -23,7 +20,6 @@ from clearspan.pipelines.records import Piece, Reading, Record
 ROWS = 256
 PACKED = ("__key__", "xz")
 PACKED_ROWS = 4
-PAGE_BYTES = 1 << 27
 BATCH_BYTES = 1 << 27
 
 
@@ -31,19 +27,19 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """Yield the piece's rows, at their row numbers in the file.
 
     Raises:
-        PipelineError: the column is missing or ambiguous, or a page is too large.
+        PipelineError: the column is missing or ambiguous.
         DamagedError: rows are missing.
     """
-    name, groups = piece.input.name, row_groups(stream)
-    stream.seek(0)
+    name = piece.input.name
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
         columns = _columns(table, name, reading)
         packed = columns == list(PACKED) and not (reading.field or reading.columns)
         row = 0
-        for number, group in enumerate(groups):
+        for number in range(table.num_row_groups):
+            group = table.metadata.row_group(number)
             if _is_in(group, piece):
                 first = row
-                rows = min(PACKED_ROWS if packed else ROWS, _rows_together(stream, group, columns, name, reading))
+                rows = PACKED_ROWS if packed else _rows_together(group)
                 for batch in table.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
                     if packed:
                         yield from _packed(batch, piece, reading, first)
@@ -67,35 +63,18 @@ def _columns(table: pq.ParquetFile, name: str, reading: Reading) -> list[str]:
     return list(PACKED) if packed else arrow_columns(schema, name, reading)
 
 
-def _is_in(group: RowGroup, piece: Piece) -> bool:
+def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
     """Return whether a row group belongs to the piece. The first and last pieces also take those with false offsets."""
-    after = piece.end is not None and piece.end < piece.input.bytes and group.start >= piece.end
-    return not after and (not piece.start or group.start >= piece.start)
+    columns = map(group.column, range(group.num_columns))
+    start = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
+    after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
+    return not after and (not piece.start or start >= piece.start)
 
 
-def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
-    """Return how many rows of a group can be decoded at once in bounded memory.
-
-    Each row may be as large as the largest page, unless all pages together are within the bound and no page has a value
-    that may be in many rows.
-
-    Raises:
-        PipelineError: a page is too large.
-    """
-    limit = max(PAGE_BYTES, 2 * reading.max_bytes)
-    largest = 1
-    if missing := set(columns) - set(group.columns):
-        raise DamagedError(f'a row group without the column "{missing.pop()}"')
-    for column in columns:
-        column_pages = list(pages(stream, group.columns[column]))
-        within = sum(page.bytes for page in column_pages) <= limit
-        largest = max([largest, *(page.bytes for page in column_pages if page.repeats or not within)])
-    if largest > limit:
-        raise PipelineError(
-            f"{name}: a page of {largest:,} bytes, above {limit:,}: write it with smaller pages, or raise "
-            "--max-document-bytes"
-        )
-    return max(1, BATCH_BYTES // largest)
+def _rows_together(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a group, of its mean size, are decoded at once."""
+    num_rows, num_bytes = int(group.num_rows), int(group.total_byte_size)
+    return min(ROWS, max(1, BATCH_BYTES * num_rows // max(1, num_bytes)))
 
 
 def _packed(batch: pa.RecordBatch, piece: Piece, reading: Reading, first: int) -> Iterator[Record]:

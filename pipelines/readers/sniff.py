@@ -1,6 +1,5 @@
 """Detection of a file's format, from its first bytes and then its name; and a sampled hash that detects changes."""
 
-import contextlib
 import hashlib
 import io
 import re
@@ -10,7 +9,7 @@ from typing import BinaryIO, cast
 
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.readers.jsonl import parse
-from clearspan.pipelines.readers.streams import BOM, GZIP_HEADER_BYTES, decompressed, gzip_head, naming, transcoded
+from clearspan.pipelines.readers.streams import BOM, decompressed, naming, transcoded
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 from clearspan.shards import storage
@@ -37,8 +36,6 @@ CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
 """Beginnings of the names of files that describe a dataset and hold none of its data."""
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), WARC, parquet or Arrow"
-LATIN_LINES = 3
-"""This many lines of a head that are not UTF-8 mean another encoding, not damage."""
 UTF8_CHARACTERS = 3
 """This many multi-byte characters of a head that is UTF-8 mean that it has no other encoding."""
 SAMPLES = 9
@@ -46,8 +43,7 @@ SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 """A multi-byte character in UTF-8."""
-_MEND = "convert it to UTF-8, or pass the encoding of an input, e.g. --encoding {}"
-_OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')
+_OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 """The beginning of a JSON object, complete or not."""
 
 
@@ -93,7 +89,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         UnknownKindError: the file has none of these formats.
         PipelineError: the file is damaged, or text in another encoding than this one.
     """
-    magic = stream.read(GZIP_HEADER_BYTES)
+    magic = stream.read(MAGIC_BYTES)
     stream.seek(0)
     if magic.startswith(PARQUET):
         return "parquet", None
@@ -101,9 +97,6 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     suffixes = suffixes_of(path)
     if set(LINES) & set(suffixes) and not _claims(suffixes, compression) and not encoding:
         return "jsonl", compression
-    if compression == "gzip" and gzip_head(magic, len(WARC)) == WARC:
-        check_web(path)
-        return "warc", compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = content.read(LOOK_BYTES)
     if is_tar(head):
@@ -111,7 +104,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     if is_arrow(head):
         return "arrow", compression
     if head.startswith(WARC):
-        check_web(path)
+        check_extra("web", "fastwarc", "resiliparse", what=f"{path}: a web archive")
         return "warc", compression
     check_claims(path, compression, head)
     is_whole = len(head) < LOOK_BYTES
@@ -120,11 +113,9 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
             raise PipelineError(f"{path}: UTF-8, not {encoding}: pass it without --encoding")
         head = transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read()
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: {_MEND.format('utf-16')}")
+        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16")
     if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
         raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
-    if not encoding and (likely := single_bytes(head)):
-        raise PipelineError(f"{path}: not UTF-8: {_MEND.format(likely)}")
     try:
         return text_format(head, suffixes, is_whole), compression
     except ValueError as error:
@@ -172,30 +163,6 @@ def is_arrow(head: bytes) -> bool:
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
 
 
-def check_web(name: str) -> None:
-    """Raise PipelineError if the extra that reads web archives is not installed."""
-    check_extra("web", "fastwarc", "resiliparse", what=f"{name}: a web archive")
-
-
-def single_bytes(head: bytes) -> str | None:
-    """Return the single-byte encoding of a text's head, or None if it may be UTF-8.
-
-    A single-byte encoding is assumed if at least LATIN_LINES lines are not UTF-8, no multi-byte character of UTF-8
-    occurs, and each byte above ASCII is printable in the encoding. A text with fewer bad lines counts as UTF-8.
-    """
-    if b"\0" in head or head.isascii():
-        return None
-    bad = [line for line in head.split(b"\n") if not _is_utf8(line)]
-    if len(bad) < LATIN_LINES or _MULTIBYTE.search(head):
-        return None
-    high = bytes(set(head) - set(range(128)))
-    for encoding in ("latin-1", "cp1252"):
-        with contextlib.suppress(UnicodeDecodeError):
-            if high.decode(encoding).replace("\xa0", "").replace("\xad", "").isprintable():
-                return encoding
-    return None
-
-
 def _is_utf8(line: bytes) -> bool:
     try:
         line.decode("utf-8")
@@ -229,21 +196,12 @@ def text_format(head: bytes, suffixes: Sequence[str], is_whole: bool) -> str:
         return "jsonl"
     if ".json" in suffixes:
         raise ValueError("not one JSON object a line: make it so, e.g. jq -c .")
-    return "jsonl" if _starts_with_bad_line(head, is_whole) else "text"
+    return "text"
 
 
 def _starts_with_object(head: bytes, is_whole: bool) -> bool:
-    """Return whether the first line is a JSON object, as far as the head shows."""
-    if not head.startswith(b"{"):
-        return False
-    line, newline, _ = head.partition(b"\n")
-    if newline or is_whole:
-        return parse(line)[0] is not None
-    return bool(_OPENING.match(line))
-
-
-def _starts_with_bad_line(head: bytes, is_whole: bool) -> bool:
-    """Return whether the first line is a damaged object: it begins like one, and a later complete line is one."""
-    first, *rest = head.split(b"\n")
-    rest = rest if is_whole else rest[:-1]
-    return bool(_OPENING.match(first)) and any(line.startswith(b"{") and parse(line)[0] is not None for line in rest)
+    """Return whether the first line begins as a JSON object, and a complete line is one, if the head has any."""
+    lines = head.split(b"\n")
+    complete = lines if is_whole else lines[:-1]
+    is_object = (parse(line)[0] is not None for line in complete)
+    return bool(_OPENING.match(lines[0])) and (not complete or any(is_object))

@@ -4,15 +4,13 @@ Bytes after the end of a compressed stream are another stream (in xz after paddi
 bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
 """
 
-import bz2
 import codecs
 import contextlib
 import dataclasses
 import io
 import lzma
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -25,9 +23,6 @@ PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
 """Largest window of a compressed stream, which bounds the memory it takes: the limit of zstd --long=27."""
 BOM = b"\xef\xbb\xbf"
-GZIP = b"\x1f\x8b\x08"
-GZIP_HEADER_BYTES = 1 << 12
-"""Bytes of a gzip member that hold its header and the first bytes of its content."""
 HOLE = bytes(513)
 """More than one block of consecutive zero bytes: a part of the file that was lost, or never written."""
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
@@ -49,10 +44,6 @@ codecs.register_error(NOT_UTF8, _not_utf8)
 
 class DamagedError(Exception):
     """A file does not hold what was written to it. The message says what is wrong."""
-
-
-class MemberError(DamagedError):
-    """A gzip member is damaged; the next read continues at the next member."""
 
 
 @dataclasses.dataclass
@@ -88,149 +79,57 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
         yield data
 
 
-class _Streams(io.RawIOBase):
-    """The content of consecutive compressed streams. Python's readers ignore other bytes after a stream."""
+class _Xz(io.RawIOBase):
+    """The content of consecutive xz streams. Python's reader ignores other bytes after a stream, and has no limit."""
 
-    def __init__(self, stored: BinaryIO, decompressor: Callable[[], Any], padding: int = 0) -> None:
-        self.stored, self.decompressor, self.padding = stored, decompressor, padding
-        self.current = decompressor()
-        self.is_new = True
+    def __init__(self, stored: BinaryIO) -> None:
+        self.stored, self.current, self.is_new = stored, _unxz(), True
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        view, size = memoryview(buffer).cast("B"), 0
-        while size < len(view) and (data := self._read(len(view) - size)):
-            view[size : size + len(data)] = data
-            size += len(data)
-        return size
-
-    def _read(self, size: int) -> bytes:
         while True:
             packed = b""
             if self.current.eof:
-                packed = self._next_stream()
-                if not packed:
-                    return b""
+                packed = self._after_stream()
             elif self.current.needs_input:
                 packed = self.stored.read(PACKED_BYTES)
-                if not packed and not self.is_new:
-                    raise EOFError("it ends within a stream")
-                if not packed:
-                    return b""
+            if not packed and (self.current.eof or self.is_new):
+                return 0
+            if not packed and self.current.needs_input:
+                raise EOFError("it ends within a stream")
+            if self.current.eof:
+                self.current = _unxz()
             self.is_new = False
-            if data := self.current.decompress(packed, size):
-                return cast(bytes, data)
+            if data := self.current.decompress(packed, len(buffer)):
+                buffer[: len(data)] = data
+                return len(data)
 
-    def _next_stream(self) -> bytes:
-        """Return the first bytes of the next stream, or none at the end of the file."""
+    def _after_stream(self) -> bytes:
+        """Return the first bytes of the next stream, behind padding to a multiple of 4 bytes; none at the end."""
         packed, padded = self.current.unused_data, 0
-        while self.padding:
-            rest = packed.lstrip(b"\0")
-            padded += len(packed) - len(rest)
-            if rest or not (packed := self.stored.read(PACKED_BYTES)):
-                packed = rest
+        while not (rest := packed.lstrip(b"\0")):
+            padded += len(packed)
+            if not (packed := self.stored.read(PACKED_BYTES)):
                 break
-        if self.padding and padded % self.padding:
-            raise DamagedError(f"{padded:,} bytes of padding, which is not a multiple of {self.padding}")
-        packed = packed or self.stored.read(PACKED_BYTES)
-        if packed:
-            self.current = self.decompressor()
-        return packed
+        padded += len(packed) - len(rest)
+        if padded % 4:
+            raise DamagedError(f"{padded:,} bytes of padding, which is not a multiple of 4")
+        return rest
 
 
 def _unxz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
 
 
-def gzip_head(data: bytes, size: int) -> bytes:
-    """Return up to `size` first bytes of the content of a gzip member; none if the data do not begin one."""
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS + 16).decompress(data[:GZIP_HEADER_BYTES], size)
-    except zlib.error:
-        return b""
-
-
-class _Members(io.RawIOBase):
-    """The content of gzip members, each of which begins with `start`.
-
-    After a damaged member, `read` raises MemberError once and then continues at the next one, which there must be.
-    """
-
-    def __init__(self, stored: BinaryIO, start: bytes) -> None:
-        self.stored, self.start = stored, start
-        self.packed = b""
-        self.num_read = self.member = 0
-        """Bytes read, and the first byte of the current member."""
-        self.current: Any = None
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while True:
-            if not self.packed:
-                self.packed = self._next()
-            if self.current is None:
-                if not self.packed:
-                    return b""
-                self.member = self.num_read - len(self.packed)
-                self.current = zlib.decompressobj(zlib.MAX_WBITS + 16)
-            is_end = not self.packed
-            try:
-                data: bytes = self.current.decompress(self.packed, max(size, 0))
-            except zlib.error as error:
-                damage = MemberError(f"the gzip member at byte {self.member:,} is damaged ({error})")
-                self._find_next()
-                raise damage from None
-            self.packed = self.current.unconsumed_tail
-            if self.current.eof:
-                self.packed, self.current = self.current.unused_data, None
-            elif is_end and not data:
-                raise EOFError("it ends within a gzip member")
-            if data:
-                return data
-
-    def _next(self) -> bytes:
-        data = self.stored.read(PACKED_BYTES)
-        self.num_read += len(data)
-        return data
-
-    def _find_next(self) -> None:
-        """Move to the next gzip member behind the first of the bytes that failed."""
-        self.current, data = None, self.packed[1:]
-        while True:
-            at = data.find(GZIP)
-            data = data[at:] if at >= 0 else data[1 - len(GZIP) :]
-            if at < 0 or len(data) < GZIP_HEADER_BYTES:
-                more = self._next()
-                if not more and at < 0:
-                    raise EOFError(f"no gzip member follows the damaged one at byte {self.member:,}")
-                data += more
-                if at < 0:
-                    continue
-            if gzip_head(data, len(self.start)) == self.start:
-                self.packed = data
-                return
-            data = data[1:]
-
-
 @contextlib.contextmanager
-def decompressed(stream: BinaryIO, compression: str | None, resume: bytes | None = None) -> Iterator[BinaryIO]:
-    """Open a stream's content as a buffered stream.
-
-    Args:
-        resume: first bytes of each gzip member of a file in which a damaged member is to raise MemberError instead of
-            ending the file.
-    """
+def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
+    """Open a stream's content as a buffered stream."""
     if compression is None:
         yield stream
-    elif compression == "gzip" and resume is not None:
-        yield cast(BinaryIO, _Members(stream, resume))
-    elif compression in ("bz2", "xz"):
-        streams = _Streams(stream, bz2.BZ2Decompressor) if compression == "bz2" else _Streams(stream, _unxz, padding=4)
-        yield cast(BinaryIO, io.BufferedReader(streams, BUFFER_BYTES))
+    elif compression == "xz":
+        yield cast(BinaryIO, io.BufferedReader(_Xz(stream), BUFFER_BYTES))
     else:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))

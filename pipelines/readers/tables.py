@@ -16,10 +16,14 @@ from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import plain, row_columns, text_column
-from clearspan.pipelines.readers.sniff import LOOK_BYTES, suffixes_of
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
+from clearspan.pipelines.readers.sniff import suffixes_of
+from clearspan.pipelines.readers.streams import BOM, check_holes
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
 
+Row = tuple[list[str], bytes, str]
+"""A row: its cells, the head of its bytes, and its problem, if any."""
+HEAD = 1 << 20
+"""Bytes of a file from which its form and its columns are inferred."""
 NAME_WORDS = 3
 """A column name of more words is taken for a text."""
 
@@ -33,18 +37,17 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """
     rows, names, read = _begun(stream, name, reading)
     places = [names.index(column) for column in read]
-    for number, row in enumerate(rows):
-        problem = row.problem
+    for number, (cells, raw, problem) in enumerate(rows):
         if not problem and not names:
             raise PipelineError(f"{name}: its first rows are not readable, so its columns are unknown: mend them")
-        if not problem and len(row.cells) != len(names):
-            problem = f"{len(row.cells):,} cells in a row, of {len(names):,} columns"
+        if not problem and len(cells) != len(names):
+            problem = f"{len(cells):,} cells in a row, of {len(names):,} columns"
         if problem:
-            yield Record(name, number if names else None, None, row.raw, problem)
+            yield Record(name, number if names else None, None, raw, problem)
         elif reading.columns:
-            yield Record(name, number, {names[place]: row.cells[place] for place in places}, row.raw)
+            yield Record(name, number, {names[place]: cells[place] for place in places}, raw)
         else:
-            yield Record(name, number, row.cells[places[0]], row.raw)
+            yield Record(name, number, cells[places[0]], raw)
 
 
 def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
@@ -53,21 +56,23 @@ def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], l
     return names, read
 
 
-def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator["_Row"], list[str], list[str]]:
+def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
     """Return the rows below the header, the names of all columns, and of those to read."""
     lines = _Lines(stream)
     form = form_of(lines, name)
-    while not (head := _head_rows(lines, form)) and lines.look_further(reading.max_bytes):
-        form = form_of(lines, name)
+    head = _head_rows(lines, form)
     rows = _rows(lines, name, form, reading.max_bytes)
     if not head:
         return rows, [], []
     names = [str(number) for number in range(1, len(head[0]) + 1)]
     if reading.header:
-        first = next(rows)
-        if first.problem:
-            raise PipelineError(f"{name}: its header is not readable ({first.problem}): mend its first line")
-        names, head = first.cells, head[1:]
+        names, _, problem = next(rows)
+        if problem:
+            raise PipelineError(
+                f"{name}: its header is not readable ({problem}): mend its first line, or name the encoding of text "
+                "that is not UTF-8, e.g. --encoding cp1252"
+            )
+        head = head[1:]
     if reading.columns:
         read = row_columns(names, name, reading)
         if reading.header and tuple(map(plain, read)) not in {tuple(map(plain, names)) for names in reading.columns}:
@@ -92,26 +97,15 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
 
 
 class _Lines:
-    """The lines of a stream whose head, bytes from which the columns are inferred, was read before."""
+    """The lines of a stream whose head, from which the columns are inferred, was read before."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._take(stream.read(LOOK_BYTES), LOOK_BYTES)
-
-    def _take(self, data: bytes, size: int) -> None:
-        self._data, self._rest = data, io.BytesIO(data)
-        self.is_all = len(data) < size
+        data = stream.read(HEAD)
+        self._stream, self._rest = stream, io.BytesIO(data)
+        self.is_all = len(data) < HEAD
         whole = data if self.is_all else data[: data.rfind(b"\n") + 1]
         self.head = [line.decode("utf-8", "replace") for line in io.BytesIO(whole.removeprefix(BOM))]
         """The complete lines of the head."""
-
-    def look_further(self, max_bytes: int) -> bool:
-        """Double the head, up to a row of the longest record; return whether there is more."""
-        size = len(self._data)
-        if self.is_all or size > max_bytes:
-            return False
-        self._take(self._data + self._stream.read(size), 2 * size)
-        return True
 
     def readline(self, size: int) -> bytes:
         line = self._rest.readline(size)
@@ -205,84 +199,56 @@ def _is_word(cell: str) -> bool:
     return False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """A row: its cells, the head of its bytes, and its problem, if any."""
-
-    cells: list[str]
-    raw: bytes
-    problem: str = ""
-
-
-class _LongError(Exception):
-    """A line is longer than a record may be."""
-
-
-class _Source:
+class _RowLines:
     """The lines of one row: more than one if a quoted cell has line breaks."""
 
-    def __init__(self, lines: _Lines, max_bytes: int, offset: int) -> None:
-        self.lines, self.max_bytes, self.offset = lines, max_bytes, offset
+    def __init__(self, lines: _Lines, name: str, max_bytes: int, offset: int) -> None:
+        self.lines, self.name, self.max_bytes, self.offset = lines, name, max_bytes, offset
         self.raw = b""
         self.size = self.num_lines = 0
-        self.num_quotes = 0
-        self.is_ended = False
-        self.invalid: int | None = None
+        self.is_ended = self.ends_line = False
+        self.problem = ""
 
     def __iter__(self) -> Iterator[str]:
-        while line := self.lines.readline(self.max_bytes + 1):
+        while line := self.lines.readline(self.max_bytes + 2 - self.size):
             check_holes(line, self.offset + self.size)
             start, self.size, self.num_lines = self.size, self.size + len(line), self.num_lines + 1
             self.raw = self.raw or line[:HEAD_BYTES]
-            if self.size > self.max_bytes + 1 or (self.size > self.max_bytes and not line.endswith(b"\n")):
-                self.num_quotes = line.count(b'"')
-                raise _LongError
+            self.ends_line = line.endswith(b"\n")
+            if self.size > self.max_bytes + self.ends_line:
+                raise PipelineError(
+                    f"{self.name}: the row at byte {self.offset:,} is longer than {self.max_bytes:,} bytes, or has a "
+                    "quote that is not closed: mend it, or raise --max-document-bytes"
+                )
             if self.offset == start == 0:
                 line = line.removeprefix(BOM)
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError as error:
-                if self.invalid is None:
-                    self.invalid = start + error.start
+                self.problem = self.problem or f"invalid UTF-8 at byte {start + error.start} of the row"
                 yield line.decode("utf-8", "replace")
         self.is_ended = True
 
-    def skip_line(self) -> bool:
-        """Read to the end of a line that is too long; return whether a quote is still open there."""
-        while part := self.lines.readline(BUFFER_BYTES):
-            check_holes(part, self.offset + self.size)
-            self.size += len(part)
-            self.num_quotes += part.count(b'"')
-            if part.endswith(b"\n"):
-                break
-        return self.num_quotes % 2 == 1
 
-
-def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[_Row]:
+def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
     """Yield the rows that are not blank. Each is parsed by itself, so that a bad row does not affect the next."""
-    csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1))
+    csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0
     while True:
-        source = _Source(lines, max_bytes, offset)
-        unclosed = f"{name}: line {num_lines + 1:,}: the row that begins there has a quote that is not closed"
-        cells: list[str] | None = []
-        problem = ""
+        row = _RowLines(lines, name, max(max_bytes, MAX_BYTES), offset)
         try:
-            cells = form.parse(iter(source))
-        except _LongError:
-            if source.num_lines > 1 or (source.skip_line() and form.quoted):
-                raise PipelineError(
-                    f"{unclosed} within {max_bytes:,} bytes: mend it, or raise --max-document-bytes"
-                ) from None
-            problem = f"longer than {max_bytes:,} bytes: {source.size:,}"
+            cells, problem = form.parse(iter(row)), row.problem
         except csv.Error as error:
-            if source.is_ended or source.num_lines > 1:
-                raise PipelineError(f"{unclosed} ({error}): mend it") from None
-            problem = f"broken csv: {error}"
+            if row.is_ended or row.num_lines > 1:
+                raise PipelineError(
+                    f"{name}: line {num_lines + 1:,}: the row that begins there has a quote that is not closed "
+                    f"({error}): mend it"
+                ) from None
+            cells, problem = [], f"broken csv: {error}"
         if cells is None:
             return
-        offset, num_lines = offset + source.size, num_lines + source.num_lines
-        if not problem and source.invalid is not None:
-            problem = f"invalid UTF-8 at byte {source.invalid} of the row"
+        if row.size > max_bytes + row.ends_line:
+            problem = f"longer than {max_bytes:,} bytes: {row.size:,}"
+        offset, num_lines = offset + row.size, num_lines + row.num_lines
         if cells or problem:
-            yield _Row(cells, source.raw, problem)
+            yield cells, row.raw, problem

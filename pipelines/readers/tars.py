@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text, web
+from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text
 from clearspan.pipelines.readers.samples import LINK, Member
 from clearspan.pipelines.readers.sniff import (
     MAGIC_BYTES,
@@ -33,24 +33,15 @@ from clearspan.shards.finding import is_below_hidden
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
 """Largest name, or attributes, of a member: far more than any path needs."""
-HEADERS = 8
-"""Most headers before one member: long name, long link, attributes."""
+HEADERS = b"LKxgX"
+"""Types of members that belong to the header of the next member: a long name or link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
 """Most zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
-EXTENSIONS = (
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-)
-"""Types of members that belong to the header of the next member."""
 MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
     "csv": tables.records,
     "json": arrays.records,
     "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
     "text": text.records,
-    "warc": web.records,
 }
 """Readers of members, by format."""
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
@@ -105,17 +96,16 @@ def _head(stream: Any) -> bytes:
 
 def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
     """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
-    if head.startswith(PARQUET) or is_arrow(head):
-        kind = "parquet" if head.startswith(PARQUET) else "Arrow"
-        yield Record(name, None, None, b"", f"{kind} in a tar: unpack the tar")
+    if head.startswith((PARQUET, WARC)) or is_arrow(head):
+        yield Record(name, None, None, b"", "parquet, Arrow or WARC in a tar: unpack the tar")
         return
     check_claims(name, compression, head)
-    if reading.encoding and not head.startswith(WARC):
+    if reading.encoding:
         stream = transcoded(stream, reading.encoding)
         head = _head(stream)
     try:
         is_whole = len(head) < PEEK_BYTES
-        member_format = "warc" if head.startswith(WARC) else text_format(head, suffixes_of(name), is_whole)
+        member_format = text_format(head, suffixes_of(name), is_whole)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
@@ -152,38 +142,23 @@ class _Header(tarfile.TarInfo):
     """A member's header. An incomplete header, which tarfile takes for the end, is an error; so is a huge one."""
 
     @classmethod
-    def fromtarfile(cls, archive: "_Archive") -> Self:  # type: ignore[override]
-        archive.headers += 1
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
         try:
-            if archive.headers > HEADERS:
-                raise tarfile.ReadError(f"more than {HEADERS} headers before one member at byte {archive.offset}")
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except tarfile.HeaderError as error:
+        except (tarfile.HeaderError, ValueError, RecursionError) as error:
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
-        finally:
-            archive.headers -= 1
 
-    def _proc_member(self, archive: "_Archive") -> Self:
-        """Check the header before tarfile reads what belongs to it; this is the hook for subclasses."""
-        size = self.size if self.type in EXTENSIONS else 0
-        if self.type == tarfile.XGLTYPE:  # attributes of all members from here on
-            size += sum(len(key) + len(value) for key, value in archive.pax_headers.items())
-        if size > HEADER_BYTES:
-            raise tarfile.ReadError(f"a name or attributes of {size:,} bytes at byte {self.offset:,}")
-        if self.type == tarfile.GNUTYPE_SPARSE:
-            raise tarfile.ReadError(SPARSE)
+    def _proc_member(self, archive: tarfile.TarFile) -> Self:
+        """Check the size of a header before tarfile reads it; this is the hook for subclasses."""
+        if self.type in HEADERS and self.size > HEADER_BYTES:
+            raise tarfile.ReadError(f"a name or attributes of {self.size:,} bytes at byte {self.offset:,}")
         return cast(Self, super()._proc_member(archive))  # type: ignore[misc]
-
-    def _proc_gnusparse_10(self, *_: object) -> None:
-        raise tarfile.ReadError(SPARSE)
 
 
 class _Archive(tarfile.TarFile):
     tarinfo = _Header
-    headers = 0
-    """Headers that are being read: each but the last belongs to the next."""
 
 
 def printable(name: str) -> str:

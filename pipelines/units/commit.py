@@ -6,8 +6,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.job import (
     DONE,
-    EXCLUDED,
-    NEAR_DUPLICATES,
+    LISTS,
     REJECTED,
     STAGED,
     Job,
@@ -67,17 +66,13 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
     """Return the units with a missing file, or with a shard whose size differs from their result."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
-    written = {
-        f"{place}/{name}"
-        for place in (REJECTED, EXCLUDED, NEAR_DUPLICATES)
-        for name in storage.list_files(job.path(place))
-    }
+    written = {f"{folder}/{name}" for folder in LISTS for name in storage.list_files(job.path(folder))}
     return {
         unit
         for unit, done in results.items()
         if any(sizes.get(shard.name) != shard.bytes for shard in done.shards)
         or any(held.get(shard.name) != shard.bytes for shard in done.held)
-        or any(name in done.files and name not in written for name in job.lasting_names(unit))
+        or any(name not in written for name in done.files)
     }
 
 

@@ -9,32 +9,26 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import finding, storage
 
 
-def find(
-    patterns: Sequence[str], listed: Sequence[str] = (), others: dict[str, str] | None = None
-) -> tuple[str, dict[str, int]]:
+def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, int]]:
     """Return the common folder of the input files, and by name under it, sorted, their sizes in bytes.
 
     Args:
         patterns: paths, folders and globs.
         listed: paths from lists of files.
-        others: receives each path of a local file that is used under another path, with that path.
 
     Raises:
         PipelineError: no file matches, or the files are not all on this machine or in one bucket.
     """
     sizes: dict[str, int] = {}
-    links: dict[str, str] = {}
     for pattern in (*patterns, *listed):
         try:
-            files = storage.find(pattern, links)
+            files = storage.find(pattern)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
         sizes.update((name, files[path]) for path, name in names.items())
     if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
-        sizes = finding.once(sizes, links)
-    if others is not None:
-        others.update((absolute(name), absolute(listed_as)) for name, listed_as in links.items())
+        sizes = finding.once(sizes)
     root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
     by_name = dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))

@@ -34,6 +34,8 @@ FOLDERS = (
     DONE, STAGED, CURATED, VALIDATION, REJECTED, EXCLUDED, NEAR_DUPLICATES, TOKENIZER_FOLDER, FILES_FOLDER,
 )  # fmt: skip
 """The folders in an output folder."""
+LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
+"""The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
 KEYS, TEXTS, BANDS, SKETCHES = "keys", "texts", "bands", "sketches"
 """The data that a unit writes of its examples for decisions."""
 DUPLICATES, CANDIDATES, CODES, SIMILAR, SHARED = "duplicates", "candidates", "codes", "similar", "shared"
@@ -121,24 +123,9 @@ class Job:
         return storage.join(self.folder, DONE, f"{unit:05d}.json")
 
     @staticmethod
-    def rejected_name(unit: int) -> str:
-        """Return the name of the file with a unit's bad records."""
-        return f"{REJECTED}/{unit:05d}.jsonl.zst"
-
-    @staticmethod
-    def excluded_name(unit: int) -> str:
-        """Return the name of the file with a unit's excluded examples."""
-        return f"{EXCLUDED}/{unit:05d}.jsonl.zst"
-
-    @staticmethod
-    def near_name(unit: int) -> str:
-        """Return the name of the file with a unit's near-duplicates."""
-        return f"{NEAR_DUPLICATES}/{unit:05d}.jsonl.zst"
-
-    @classmethod
-    def lasting_names(cls, unit: int) -> tuple[str, ...]:
-        """Return the names of the files besides shards that a unit may write and that stay in a finished dataset."""
-        return cls.rejected_name(unit), cls.excluded_name(unit), cls.near_name(unit)
+    def list_name(folder: str, unit: int) -> str:
+        """Return the name of a unit's file in one of LISTS."""
+        return f"{folder}/{unit:05d}.jsonl.zst"
 
     @property
     def stopped_path(self) -> str:

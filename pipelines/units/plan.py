@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -93,12 +93,12 @@ class Plan:
         return b"".join([head, *_items(inputs), b'],"units":[', *_items(units), b"]}\n"])
 
 
-def _items(items: Iterable[object], encode: Callable[[object], str] = _COMPACT, between: str = ",") -> Iterator[bytes]:
+def _items(items: Iterable[object]) -> Iterator[bytes]:
     """Yield the content of a JSON list in parts: encoding a million items at once takes a gigabyte."""
     remaining, prefix = iter(items), ""
     while part := list(itertools.islice(remaining, AT_ONCE)):
-        yield (prefix + between.join(map(encode, part))).encode()
-        prefix = between
+        yield (prefix + ",".join(map(_COMPACT, part))).encode()
+        prefix = ","
 
 
 def describe(
@@ -260,10 +260,9 @@ def make_plan(
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
-    listing = hashlib.sha256(b"[")
-    for part in _items((entry.fields for entry in inputs.files), json.dumps, ", "):
+    listing = hashlib.sha256()
+    for part in _items(entry.fields for entry in inputs.files):
         listing.update(part)
-    listing.update(b"]")
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},

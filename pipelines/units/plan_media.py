@@ -10,7 +10,7 @@ it is one piece.
 
 import hashlib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.pipelines.errors import PipelineError
@@ -22,7 +22,7 @@ from clearspan.pipelines.readers.streams import decompressed, naming
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, find
-from clearspan.shards import finding, storage
+from clearspan.shards import storage
 
 LISTS = (".tsv", ".txt", ".lst")
 """Suffixes of lists of files, with lines `path<TAB>class`; a file in an input folder is never a list."""
@@ -32,7 +32,6 @@ UNITS = 64
 LEAST_UNIT_BYTES = 4_000_000
 SHOWN = 3
 """Number of files that an error message names."""
-EMPTY = "a class without files: fill or remove it, or add --skip-unknown"
 
 
 def unit_bytes(num_bytes: int, most: int) -> int:
@@ -47,12 +46,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         PipelineError: a file is missing, of unknown type, a damaged tar, or without a class.
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
-    others: dict[str, str] = {}
-    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in), others)
+    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
     labels = {_below(root, path): label for path, label in listed_in.items()}
-    _check_listed(root, labels, files)
-    if not reading.skip_unknown:
-        _check_empty(patterns)
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
     unknown: list[str] = []
     for name, size in files.items():
@@ -61,8 +56,6 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if name.lower().endswith(TAR_NAMES):
             entries.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
-            if not entries[-1][1] and not reading.skip_unknown:
-                raise PipelineError(f"{storage.join(root, name)}: {EMPTY}")
         elif samples.is_wanted(name, reading.extensions):
             label = _given(root, name, labels, reading)
             entries.append((Input(name, size, "file", None, "", label), ()))
@@ -76,7 +69,6 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             f"--input {' '.join(patterns)}: holds no {', '.join(reading.extensions)} and no tar of them"
         )
     chosen = find_classes(listed, reading.wanted)
-    _check_links(root, others, lambda name: chosen.label(Listed(name, _given(root, name, labels, reading))), reading)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
     del listed  # perhaps millions of names
@@ -105,34 +97,14 @@ def _given(root: str, name: str, labels: Mapping[str, str], reading: Reading) ->
     return labels.get(name)
 
 
-def _check_links(root: str, others: Mapping[str, str], label: Callable[[str], str], reading: Reading) -> None:
-    """Raise PipelineError if a file is linked into two classes: it counts once, so one of them would lose it."""
-    for path, used in others.items():
-        name, used_name = _below(root, path), _below(root, used)
-        if name != path and samples.is_wanted(name, reading.extensions) and not name.lower().endswith(TAR_NAMES):
-            first, second = label(name), label(used_name)
-            if first != second:
-                raise PipelineError(
-                    f"{path}: is of class {first!r}, and the same file as {used}, of class {second!r}: make a copy of "
-                    "it, or remove one of the two"
-                )
-
-
 def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
     """Raise PipelineError for files of unknown type, unless they are skipped."""
-    if not unknown or reading.skip_unknown:
-        return
-    kinds = ", ".join(reading.extensions)
-    number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
-    remedy = "remove them, or skip them with --skip-unknown"
-    if any(name.lower().endswith(TAR_NAMES) for name in unknown):
-        remedy = "unpack the tar that holds tars"
-    elif any(name.lower().endswith(samples.CLASS_FILES) for name in unknown):
-        remedy += "; a file that states a class must be in a tar, next to its example"
-    raise PipelineError(
-        f"{root}: {number} of unknown type, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
-        f"{remedy}"
-    )
+    if unknown and not reading.skip_unknown:
+        raise PipelineError(
+            f"{root}: {len(unknown):,} files of unknown type, e.g. {', '.join(unknown[:SHOWN])}: expected "
+            f"{', '.join(reading.extensions)} or tars of these, which may also hold .cls and .json files with classes: "
+            "remove them, or skip them with --skip-unknown"
+        )
 
 
 def _is_list(pattern: str) -> bool:
@@ -163,38 +135,16 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         raise PipelineError(f"--input {path}: lists nothing: write a path, a tab and a class on each line")
 
 
-def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
-    """Raise PipelineError if a list gives a class to anything but a single image or clip: it would be ignored."""
-    for name, label in labels.items():
-        if name not in files or name.lower().endswith(TAR_NAMES):
-            raise PipelineError(
-                f"{storage.join(root, name)}: listed as {label!r}, but it is a folder, a tar, or a second name of "
-                "another input file: list images or clips, each under one name"
-            )
-
-
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     """Raise PipelineError if only some samples of a tar state their class: the others would get the tar's name as
     class. (Several tars may state classes in different ways.)
     """
-    unlabelled, labelled = None, None
-    for example in (example for group in groups for example in group.listed):
-        if example.label is None:
-            unlabelled = unlabelled or example
-        else:
-            labelled = labelled or example
-    if unlabelled and labelled:
+    first = {example.label is None: example.name for group in groups for example in group.listed}
+    if len(first) > 1:
         raise PipelineError(
-            f"{unlabelled.name}: no file beside it states its class, unlike {labelled.name}: add that file, or take "
-            "the class from the name with --label-pattern"
+            f"{first[True]}: no file beside it states its class, unlike {first[False]}: add that file, or take the "
+            "class from the name with --label-pattern"
         )
-
-
-def _check_empty(patterns: Iterable[str]) -> None:
-    """Raise PipelineError for a folder without files: its class would be missing from the table of classes."""
-    for pattern in patterns:
-        if not storage.is_remote(pattern) and (empty := finding.empty_folder(pattern)):
-            raise PipelineError(f"{empty}: {EMPTY}")
 
 
 def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:

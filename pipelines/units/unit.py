@@ -25,7 +25,21 @@ from clearspan.pipelines.text.minhash import detach
 from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
 from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
-from clearspan.pipelines.units.job import BANDS, CURATED, KEYS, SKETCHES, STAGED, TEXTS, VALIDATION, Job, UnitResult
+from clearspan.pipelines.units.job import (
+    BANDS,
+    CURATED,
+    EXCLUDED,
+    KEYS,
+    LISTS,
+    NEAR_DUPLICATES,
+    REJECTED,
+    SKETCHES,
+    STAGED,
+    TEXTS,
+    VALIDATION,
+    Job,
+    UnitResult,
+)
 from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys, texts
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import ShardInfo, ShardWriter, storage
@@ -156,8 +170,8 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards, held = staged.close(), list[ShardInfo]()
         else:
             shards, held = _finish(batches, job, unit.number, spool)
-    written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
-    files = {name: data for name, data in written.items() if data}
+    written = {REJECTED: tally.rejected(), EXCLUDED: tally.excluded()}
+    files = {job.list_name(folder, unit.number): data for folder, data in written.items() if data}
     files |= collected.files(unit.number)
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
@@ -171,17 +185,18 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
 def finish_unit(job: Job, unit: int, _: int) -> None:
     """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
     staged, verdicts = decisions.staged(job, unit), decisions.verdicts_on(job, unit)
-    counts, lasting = staged.counts, job.lasting_names(unit)
+    counts, lists = staged.counts, [job.list_name(folder, unit) for folder in LISTS]
     if len(verdicts) != counts.kept:
         raise PipelineError(f"{job.verdicts_path(unit)}: damaged: delete {job.path(CURATED)} and run again")
-    files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
+    files = {name: sha256 for name, sha256 in staged.files.items() if name in lists}
     with _spool(job.folder) as spool:
         remaining = _remaining(job, unit, staged, verdicts == KEEP, spool)
         shards, held = _finish(remaining, job, unit, spool)
         if (verdicts == NEAR_DUPLICATE).any():
             listed = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
-            storage.publish_bytes(listed, job.path(job.near_name(unit)))
-            files[job.near_name(unit)] = hashlib.sha256(listed).hexdigest()
+            name = job.list_name(NEAR_DUPLICATES, unit)
+            storage.publish_bytes(listed, job.path(name))
+            files[name] = hashlib.sha256(listed).hexdigest()
     counts.kept = int((verdicts == KEEP).sum())
     for verdict, reason in job.curation.reasons.items():
         counts.filtered[reason] = int((verdicts == verdict).sum())

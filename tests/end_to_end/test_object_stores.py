@@ -239,8 +239,6 @@ def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     assert shards_main(["verify", target]) == 0
     assert shards_main(["ls", target]) == 0
     assert "classes 3, of 3 examples each" in capsys.readouterr().out
-    assert shards_main(["cat", target, "--picture", str(tmp_path / "sheet.png")]) == 0
-    assert "9 examples of 3 classes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

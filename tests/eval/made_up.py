@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from clearspan.eval.details import Details, RankCurve, Scatter, Table
-from clearspan.eval.results import Results, Scored, TestedDifference, environment
-from clearspan.eval.scores import Examples, TaskScores, figure
+from clearspan.eval.details import Details, Table
+from clearspan.eval.results import Results, Scored, environment
+from clearspan.eval.scores import Difference, Examples, TaskScores, figure
 
 FAMILIES = {
     "sts": ["STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness"],
@@ -36,13 +36,11 @@ def task(name: str, family: str, seed: int) -> TaskScores:
     examples = Examples.of("mean", generator.random(60) < 0.8)
     value = float("nan") if name == UNDEFINED else figure(examples)
     tables: list[Table] = []
-    charts: list[Scatter | RankCurve] = []
+    more: dict[str, Examples] = {}
     headline: tuple[str, ...] = ("acc", "devacc")
     if family == "sts" and name.startswith("STS1"):
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
         tables = [Table(("subset", "pairs", "Spearman"), [(s, 750, value - i) for i, s in enumerate(SUBSETS)])]
-        x = generator.random(20)
-        charts = [Scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
     elif family in ("sts", "pairs"):
         headline = ("spearman", "spearman_dev")
     elif family == "geometry":
@@ -51,7 +49,7 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         headline = ("ndcg@10", "mrr")
         nearest = [CAPTIONS[(k + seed) % len(CAPTIONS)] for k in (1, 2, 3)]
         tables = [Table(("relevant at rank", "nearest", "second", "third"), [(1, *nearest)], QUERY, names=0)]
-        charts = [RankCurve(np.array([1] * 10 * seed + [2] * (60 - 10 * seed)), 1200)]
+        more = {"mrr": Examples.of("mean", [1] * 10 * seed + [0.5] * (60 - 10 * seed))}
     scores = {metric: value - i for i, metric in enumerate(headline)}
     if family == "geometry":
         scores = {"alignment": 0.2 + seed / 100, "uniformity": -2.0 - seed / 10}
@@ -60,15 +58,15 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         main=headline[0],
         headline=headline,
         counts={"pairs": 60},
-        details=Details(tables=tables, charts=charts),
-        examples={} if family == "geometry" else {headline[0]: examples},
+        details=Details(tables=tables),
+        examples={} if family == "geometry" else {headline[0]: examples, **more},
         settings={"l2": [1e-5, 1e-4]} if family == "transfer" else {},
     )
 
 
-def difference(value: float, exceeds_noise: bool) -> TestedDifference:
+def difference(value: float, exceeds_noise: bool) -> Difference:
     """Return a difference of that value, with an interval around it."""
-    return TestedDifference(value, value - 1, value + 1, exceeds_noise)
+    return Difference(value, value - 1, value + 1, 0.01, p_holm=0.02 if exceeds_noise else 0.5)
 
 
 def scored(name: str, seed: int = 1, families: tuple[str, ...] = tuple(FAMILIES)) -> Scored:

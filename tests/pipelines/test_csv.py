@@ -1,12 +1,8 @@
 """csv and tsv: one record per row, whatever its quotes hold; a bad row or quote is reported."""
 
 import csv
-import gzip
 import io
-import json
-import lzma
 import re
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces, tables
+from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.units.plan import cut, describe
-from tests.pipelines.packings import COMPRESS, read_all, tar
+from tests.pipelines.packings import read_all
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)
 
@@ -42,30 +37,6 @@ def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimit
     found = read(data, Reading(10**6, columns=(("first", "text"),)))
     assert [(record.value["first"], record.value["text"]) for record in found] == rows
     assert [record.source for record in found] == [f"a.csv:{number}" for number in range(len(rows))]
-
-
-@pytest.mark.parametrize("pack", [None, *COMPRESS, "tar", "tar of xz"])
-@pytest.mark.parametrize("unit_bytes", [700, 10**9])
-def test_documents_with_line_ends_come_through_every_packing(
-    texts: list[str], tmp_path: Path, pack: str | None, unit_bytes: int
-) -> None:
-    data = b"\xef\xbb\xbf" + of_texts(texts[:40], lineterminator="\r\n")
-    if pack in COMPRESS:
-        files = {f"a.csv.{pack}": COMPRESS[pack](data)}
-    elif pack == "tar of xz":
-        files = {"a.tar": tar({"b.csv.xz": lzma.compress(data)})}
-    else:
-        files = {"a.tar": tar({"b.csv": data})} if pack else {"a.csv": data}
-    found = read_all(files, tmp_path, unit_bytes)
-    assert [record.value for record in found] == texts[:40]
-    assert [record.offset for record in found] == list(range(40))
-
-
-@pytest.mark.slow
-def test_a_tables_rows_are_documents(direct, texts: list[str], tmp_path: Path) -> None:
-    (tmp_path / "speeches.csv").write_bytes(of_texts(texts[:40]))
-    outcome = direct("--input", tmp_path / "speeches.csv", "--min-tokens", "800", "--json")
-    assert json.loads(outcome.out)["read"] == 40
 
 
 @pytest.mark.parametrize(
@@ -121,10 +92,8 @@ def test_a_first_row_that_is_longer_than_the_head_is_read_whole(delimiter: str, 
 
 
 def test_a_table_whose_rows_are_all_longer_than_allowed_is_rejected() -> None:
-    (record,) = read(b"a" * 10**5, Reading(70_000, "1", header=False))
-    assert record.problem == "longer than 70,000 bytes: 100,000"
     with pytest.raises(PipelineError, match=r"a.csv: its first rows are not readable, so its columns are unknown"):
-        read(b"a" * 10**6 + b"\nCall me Ishmael\n", Reading(70_000, "1", header=False))
+        read(b"a" * 2_000_000 + b"\nCall me Ishmael\n", Reading(70_000, "1", header=False))
 
 
 def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
@@ -157,16 +126,6 @@ def test_an_unclosed_quote_is_an_error_that_names_its_line(rest: bytes) -> None:
         read(data, Reading(1000))
 
 
-@pytest.mark.slow
-def test_what_an_unclosed_quote_swallows_does_not_fill_the_memory() -> None:
-    data = b'id,text\n1,"open\n' + b"2,Call me Ishmael.\n" * 1_000_000
-    tracemalloc.start()
-    with pytest.raises(PipelineError, match=r"line 2: .* not closed within 100,000 bytes: mend it, or raise --max-doc"):
-        read(data, Reading(100_000))
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    tracemalloc.stop()
-
-
 def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
     found = read(b"id,text\n1," + b"a" * 3_000_000 + b'\n2,"' + b"b" * 2000 + b'"\n3,c\n', Reading(1000))
     assert [record.problem for record in found] == [
@@ -181,14 +140,3 @@ def test_a_hole_is_damage(tmp_path: Path, texts: list[str]) -> None:
     data = of_texts(texts[:9])
     with pytest.raises(PipelineError, match=r"a\.csv: damaged .*512 zero bytes in a row at byte 4,000\)"):
         read_all({"a.csv": data[:4000] + bytes(600) + data[4600:]}, tmp_path, 10**9)
-
-
-def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:
-    assert read_all({"a.csv": b"", "b.csv": b"text\n", "c.tsv.gz": gzip.compress(b"\n\n")}, tmp_path, 10**9) == []
-
-
-def test_a_table_is_one_piece(texts: list[str], tmp_path: Path) -> None:
-    data = of_texts(texts[:40])
-    (tmp_path / "a.csv").write_bytes(data)
-    (unit,) = cut(describe(str(tmp_path), {"a.csv": len(data)}, Reading()), 1000)
-    assert len(list(read_pieces(str(tmp_path), unit.pieces, Reading(10**6)))) == 40

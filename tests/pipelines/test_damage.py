@@ -18,12 +18,8 @@ import pyarrow as pa
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Piece, Reading
-from clearspan.pipelines.units.plan import describe
 from tests.pipelines.packings import (
     COMPRESS,
-    READING,
     arrow,
     jsonl,
     numbers,
@@ -185,18 +181,3 @@ def test_a_flip_in_a_tars_header_is_noticed(short: list[str], tmp_path: Path, pa
         return data[:at] + flipped(data[at : at + tarfile.BLOCKSIZE], draw) + data[at + tarfile.BLOCKSIZE :]
 
     assert unnoticed(tmp_path, file, data, in_header) == []
-
-
-@pytest.mark.parametrize("damage", [flipped, cut, zeroed])
-@pytest.mark.parametrize("packing", PLAIN)
-def test_after_it_was_planned_any_change_of_a_small_file_is_noticed(
-    short: list[str], tmp_path: Path, packing: str, damage: Callable[[bytes, random.Random], bytes]
-) -> None:
-    file, pack = PLAIN[packing]
-    data = pack(short)
-    (tmp_path / file).write_bytes(data)
-    (entry,) = describe(str(tmp_path), {file: len(data)}, Reading())
-    for number in range(20):
-        (tmp_path / file).write_bytes(damage(data, random.Random(number)))
-        with pytest.raises(PipelineError, match="has changed since the run was planned"):
-            list(read_pieces(str(tmp_path), [Piece(entry, 0, None)], READING))

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,52 +108,6 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     made = Excluded.of(texts, among_sentences=True)
     excluded = Excluded.from_bytes(made.to_bytes(), made.heads)
     assert meeting(["Nobody looks.", text], excluded) == [1] * as_sentence
-
-
-def fullwidth(text: str) -> str:
-    return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "written",
-    [
-        lambda text: unicodedata.normalize("NFD", text),
-        lambda text: re.sub(r"(\w{4})(\w{3})", "\\1\u00ad\\2", text),
-        lambda text: "\ufeff" + re.sub(r"(\w{2})(\w)", "\\1\u200b\\2", text),
-        lambda text: text.upper(),
-        fullwidth,
-    ],
-    ids=["NFD", "soft hyphens", "zero-width spaces", "capitals", "full width"],
-)
-def test_german_test_sentences_are_met_however_unicode_writes_them(
-    shared_data: Path, written: Callable[[str], str]
-) -> None:
-    with (shared_data / "stsb_multi_mt" / "stsb-de-test.csv").open(encoding="utf-8") as file:
-        sentences = [row[0] for row in csv.reader(file)][:500]
-    for excluded, text in ((sentences, map(written, sentences)), (map(written, sentences), sentences)):
-        found = Excluded.of(excluded)
-        assert all(map(found.meets, text))
-
-
-def as_published(text: str) -> str:
-    """Return the text of a sentence that is tokenized like the Penn Treebank."""
-    text = re.sub(r" (n't|'(?:s|re|ve|ll|d|m)\b)", r"\1", text)
-    text = re.sub(r"\b(can) (not)\b|\b(gon|wan) (na)\b|\b(got) (ta)\b", lambda match: match[0].replace(" ", ""), text)
-    return re.sub(r" ([.,!?;:)])", r"\1", text).replace("`` ", '"').replace(" ''", '"').replace("( ", "(")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("apostrophe", ["'", "’", "ʼ", ""])
-def test_tokenized_test_sentences_are_met_as_they_were_published(shared_data: Path, apostrophe: str) -> None:
-    folder = shared_data / "senteval" / "downstream"
-    lines = (folder / "MR" / "rt-polarity.neg").read_text("latin-1").splitlines()
-    parted = [line for line in lines if re.search(r"n't\b|'(s|re|ve|ll|d|m)\b|\b(can not|(gon|wan) na|got ta)\b", line)]
-    assert len(parted) > 1000
-    excluded = Excluded.of(parted)
-    left = [line for line in parted if not excluded.meets(as_published(line).replace("'", apostrophe))]
-    # Without apostrophes "l'avventura" is another word.
-    assert len(left) <= (not apostrophe) * 2
 
 
 @pytest.mark.parametrize(

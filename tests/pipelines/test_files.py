@@ -1,7 +1,6 @@
 """Whole files: files and tar members as bytes, whatever they hold."""
 
 import dataclasses
-import gzip
 from pathlib import Path
 
 import pytest
@@ -25,30 +24,6 @@ def test_each_file_is_a_record_of_its_bytes(shared_data: Path, unit_bytes: int) 
     folder = shared_data / "images" / "caltech60" / "ant"
     found = {record.name: record.value for record in read(folder, unit_bytes)}
     assert found == {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("unit_bytes", [10**6, 20_000])
-@pytest.mark.parametrize("packed", [False, True])
-def test_each_member_of_a_tar_is_one_too(shared_data: Path, tmp_path: Path, packed: bool, unit_bytes: int) -> None:
-    data = (shared_data / "images" / "tinyimagenet60" / "n01443537.tar").read_bytes()
-    name = "fish.tar.gz" if packed else "fish.tar"
-    (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
-    found = read(tmp_path, unit_bytes)
-    assert len(found) == 120 and len({record.name for record in found}) == 120
-    assert all(r.name.startswith(f"{name}/n01443537_") and r.value.startswith(b"\xff\xd8") for r in found)
-
-
-def test_what_a_file_holds_or_claims_does_not_matter(tmp_path: Path) -> None:
-    contents = {
-        "a.jsonl": b'{"text": "Call me Ishmael."}\n',
-        "b.txt": "Call me Ishmael.".encode("utf-16"),
-        "c.bin": bytes(5000),
-        "d.gz": gzip.compress(b"a"),
-        "e.jpg": b"",
-    }
-    for name, data in contents.items():
-        (tmp_path / name).write_bytes(data)
-    assert {record.name: record.value for record in read(tmp_path)} == contents
 
 
 def test_one_that_is_too_long_is_a_problem_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, text
-from clearspan.pipelines.readers.sniff import single_bytes
 from clearspan.pipelines.readers.streams import BOM, DamagedError
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import describe
@@ -81,23 +79,6 @@ def test_a_broken_element_is_bad_and_the_next_are_read() -> None:
 def test_an_array_that_is_cut_or_goes_on_is_damage(end: bytes) -> None:
     with pytest.raises(DamagedError, match=r"the array is not closed at its end|it goes on after the array's end"):
         elements(b'[{"text": "a"}' + end)
-
-
-def test_a_cut_array_names_its_file(texts: list[str], tmp_path: Path) -> None:
-    data = json.dumps(texts[:40]).encode()
-    with pytest.raises(PipelineError, match=r"a\.json: damaged or cut short \(the array is not closed at its end"):
-        read_all({"a.json": data[:50_000]}, tmp_path, 10**9)
-
-
-@pytest.mark.slow
-def test_an_element_above_the_limit_takes_little_memory() -> None:
-    data = b'["' + b"a" * 50_000_000 + b'", "b"]'
-    stream = io.BytesIO(data)
-    tracemalloc.start()
-    long, short = arrays.records(stream, "a.json", Reading(100_000))
-    assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    tracemalloc.stop()
-    assert long.problem == "longer than 100,000 bytes: 50,000,002" and short.value == "b"
 
 
 def saved_to_disk(texts: list[str]) -> dict[str, bytes]:
@@ -228,39 +209,7 @@ def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path,
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
 
 
-def test_a_named_file_and_a_folder_of_nothing_else_are_errors_though_unknown_are_skipped(direct, mixed: Path) -> None:
-    named = direct("--input", mixed, mixed / "a.bin", "--skip-unknown")
-    assert named.code == 1 and "a.bin: binary: expected" in named.err
-    nothing = direct("--input", mixed / "deep", "--skip-unknown")
-    assert nothing.code == 1 and "2 files of unknown type" in nothing.err
-
-
 GERMAN = "Über Größe lässt sich streiten.\nMüller fährt früh.\nSchöne Grüße aus Köln.\nEnde.\n"
-
-
-@pytest.mark.parametrize(
-    ("data", "encoding"),
-    [
-        (GERMAN.encode("latin-1"), "latin-1"),
-        ("“Quoted”\n–\nit’s naïve\n".encode("cp1252"), "cp1252"),
-        (GERMAN.encode(), None),
-        (GERMAN.encode()[:-1] + "é ü\n".encode("latin-1") * 3, None),
-        ("Good.\nnaïve café déjà\nGood.\n".encode("latin-1"), None),
-        ((GERMAN * 1000).encode()[: 1 << 16], None),
-        (b"a\x81\nb\x8d\nc\x8f\n", None),
-        (b"\0" + GERMAN.encode("latin-1"), None),
-        (b"Plain.\n" * 9, None),
-    ],
-)
-def test_a_byte_a_letter_is_told_from_damage(data: bytes, encoding: str | None) -> None:
-    assert single_bytes(data) == encoding
-
-
-def test_latin_1_says_what_to_pass_and_one_bad_line_stays_a_bad_record(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"a\.txt: not UTF-8: convert it .* e\.g\. --encoding latin-1"):
-        read_all({"a.txt": GERMAN.encode("latin-1")}, tmp_path, 10**9)
-    found = read_all({"b.txt": b"Good.\nna\xefve caf\xe9\nGood.\n"}, tmp_path, 10**9, "line")
-    assert [bool(record.problem) for record in found] == [False, True, False]
 
 
 def test_what_describes_arrow_tables_is_an_input_elsewhere(tmp_path: Path) -> None:

@@ -3,20 +3,17 @@
 import io
 import json
 import shutil
-import signal
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-import webdataset as wds
 from PIL import Image
 
 from clearspan.pipelines.__main__ import main
 from clearspan.shards import Dataset, verify
-from tests.pipelines.conftest import KILLING, Command
-from tests.processes import environment, run_commands
+from tests.pipelines.conftest import Command
 
 Example = tuple[str, bytes]
 
@@ -143,40 +140,10 @@ def test_packed_in_any_way_they_give_the_same(
     assert verify(tmp_path / "out") == []
 
 
-def test_one_class_folder_keeps_its_class(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    assert direct("images", "--input", zoo / "ant").code == 0
-    assert per_class(tmp_path / "out") == {"ant": 4}
-
-
-def test_tiny_imagenets_own_folders_are_of_their_classes(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    for folder in list(zoo.iterdir()):
-        (folder / "images").mkdir()
-        for path in folder.glob("*.jpg"):
-            path.rename(folder / "images" / path.name)
-    assert direct("images", "--input", zoo).code == 0
-    assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
-
-
-def test_numbers_of_a_webdataset_stay_its_numbers(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    sides = [(f"{n:04d}.{end}", data) for n in range(12) for end, data in (("jpg", picture(n)), ("cls", b"%d\n" % n))]
-    assert direct("images", "--input", write_tar(tmp_path / "a.tar", sides)).code == 0
-    assert classes_of(tmp_path / "out") == [str(number) for number in range(12)]
-
-
 def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> bytes:
     file = io.BytesIO()
     Image.effect_noise(size, 50 + seed).convert("RGB").save(file, "JPEG")
     return file.getvalue()
-
-
-def test_small_pictures_keep_their_size_and_large_ones_are_brought_to_it(direct: Command, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for name, size in (("a", (32, 32)), ("b", (300, 256)), ("c", (1000, 500)), ("d", (400, 600))):
-        (tmp_path / "in" / f"{name}.jpg").write_bytes(picture(0, size))
-    assert direct("images", "--input", tmp_path / "in").code == 0
-    assert direct("images", "--input", tmp_path / "in", "--size", "100", "--output", tmp_path / "small").code == 0
-    sizes = [{Image.open(io.BytesIO(data)).size for _, data in examples(tmp_path / out)} for out in ("out", "small")]
-    assert sizes == [{(32, 32), (300, 256), (512, 256), (256, 384)}, {(32, 32), (117, 100), (200, 100), (100, 150)}]
 
 
 @pytest.fixture(scope="module")
@@ -191,27 +158,6 @@ def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "out"
     assert main([*words, "--output", str(folder), "--workers", "1"]) == 0
     return folder
-
-
-@pytest.mark.exhaustive
-def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tmp_path: Path) -> None:
-    assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
-    assert tree(tmp_path / "out") == tree(made)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("workers", "name"), [("1", "_staged/00001.json"), ("1", "out/manifest.json"), ("2", "_done/00001.json")]
-)
-def test_killed_and_run_again_it_ends_with_the_same_bytes(
-    words: list[str], made: Path, tree, tmp_path: Path, workers: str, name: str
-) -> None:
-    command = [*words, "--output", str(tmp_path / "out")]
-    killing = [KILLING, workers, "before", name, str(tmp_path / "wrapper"), *command]
-    assert run_commands(killing, [environment()]).returncode == -signal.SIGKILL
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert main(command) == 0
-    assert tree(tmp_path / "out") == tree(made)
 
 
 def test_a_subset_has_so_many_of_each_class_over_both_parts(made: Path) -> None:
@@ -235,19 +181,6 @@ def test_every_shard_has_pictures_of_many_classes(direct: Command, tiny: Path, t
     assert sum((Counter(shard.classes) for shard in shards), Counter()) == {str(n): 120 for n in range(60)}
 
 
-@pytest.mark.exhaustive
-def test_caltechs_folders_are_all_there_and_plain_webdataset_reads_them(
-    direct: Command, caltech: Path, tmp_path: Path
-) -> None:
-    assert direct("images", "--input", caltech, "--size", "64").code == 0
-    tars = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
-    samples = list(wds.WebDataset(tars, shardshuffle=False).decode("pil").to_tuple("jpg", "cls"))
-    assert len(samples) == 1200
-    assert Counter(label for _, label in samples) == dict.fromkeys(range(60), 20)
-    assert all(image.mode == "RGB" and min(image.size) == 64 for image, _ in samples)
-    assert classes_of(tmp_path / "out") == sorted(path.name for path in caltech.iterdir())
-
-
 def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zoo: Path, tmp_path: Path) -> None:
     shutil.copytree(zoo / "ant", zoo / "ant" / "again")
     shutil.copy(next((zoo / "bass").iterdir()), zoo / "barrel" / "copy.jpg")
@@ -255,12 +188,3 @@ def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zo
     assert "read 17 = kept 12, 5 duplicate, bad 0" in done.out
     assert direct("images", "--input", zoo, "--limit", "5", "--output", tmp_path / "five").code == 0
     assert len(examples(tmp_path / "five")) == 5
-
-
-def test_a_tar_of_a_class_a_webdataset_and_folders_are_mixed_in_one_run(
-    direct: Command, zoo: Path, tmp_path: Path
-) -> None:
-    tar = write_tar(tmp_path / "cow.tar", [("1.jpg", picture(1)), ("2.jpg", picture(2))])
-    samples = write_tar(tmp_path / "samples.tar", [("1.jpg", picture(3)), ("1.cls", b"hen")])
-    assert direct("images", "--input", zoo, tar, samples).code == 0
-    assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 2, "hen": 1}

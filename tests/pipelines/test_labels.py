@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from clearspan.pipelines import labels
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, Wanted, find
 
@@ -44,23 +43,14 @@ def test_a_pattern_finds_the_class_in_the_path() -> None:
     names = listed("0_george_0.wav", "1_jackson_12.wav")
     assert find(names, Wanted(pattern=r"_([a-z]+)_")).names == ("george", "jackson")
     assert find(names, Wanted(pattern=r"^\d")).names == ("0", "1")
-    with pytest.raises(PipelineError, match=r"finds nothing in 1 of 3 names, e\.g\. george\.wav"):
+    with pytest.raises(PipelineError, match=r"finds nothing in george\.wav"):
         find([*names, Listed("george.wav")], Wanted(pattern=r"_([a-z]+)_"))
 
 
 @pytest.mark.parametrize("pattern", ["x*", "", r"_(x)?", r"0( *)"])
 def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
-    with pytest.raises(PipelineError, match=r"finds nothing in 1 of 1 names, e\.g\. 0_george_0\.wav"):
+    with pytest.raises(PipelineError, match=r"finds nothing in 0_george_0\.wav"):
         find(listed("0_george_0.wav"), Wanted(pattern=pattern))
-
-
-def test_a_pattern_that_backtracks_for_ever_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "MATCH_S", 0.05)
-    names = listed(f"a/{'1' * 64}.wav", "a/11.flac")
-    with pytest.raises(
-        PipelineError, match=r"--label-pattern \(\\d\|\\d\\d\)\+\$: takes more than 0\.05 s on a/1{64}\.wav"
-    ):
-        find(names, Wanted(pattern=r"(\d|\d\d)+$"))
 
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
@@ -78,27 +68,6 @@ def test_what_is_said_of_the_class_counts_before_the_name() -> None:
 )
 def test_classes_are_sorted_and_whole_numbers_by_value(names: list[str], order: list[str]) -> None:
     assert list(find(listed(*(f"{name}/a.jpg" for name in names)), Wanted()).names) == order
-
-
-def test_classes_that_differ_in_case_alone_are_refused_unless_one_is_left_out() -> None:
-    ones = listed("Cat/1.jpg", "cat/1.jpg", "dog/1.jpg")
-    with pytest.raises(PipelineError, match=r"classes 'Cat' and 'cat' differ only in case: rename one"):
-        find(ones, Wanted())
-    assert find(ones, Wanted(named=("cat", "dog"))).names == ("cat", "dog")
-
-
-def test_classes_that_unicode_writes_in_two_ways_are_refused() -> None:
-    """Folders copied from a Mac are written differently from those of other machines."""
-    ones = listed("caf\u00e9/1.jpg", "cafe\u0301/1.jpg")
-    with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ only in how Unicode writes"):
-        find(ones, Wanted())
-
-
-def test_of_a_name_that_a_tar_holds_twice_none_can_be_chosen() -> None:
-    ones = listed("a.tar/cat/1.jpg", "a.tar/cat/1.jpg", "a.tar/dog/1.jpg")
-    assert len(taken(ones, Wanted())) == len(taken(ones, Wanted(per_class=2))) == 3
-    with pytest.raises(PipelineError, match=r"a\.tar/cat/1\.jpg: 2 members of this name"):
-        find(ones, Wanted(per_class=1))
 
 
 def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.plugins import PluginError
-from clearspan.pipelines.readers.formats import own_format
 from tests.processes import environment, run_commands
 
 FORTUNES = '''
@@ -102,10 +100,3 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
 def test_what_is_no_format_is_bad_usage(fortunes: str, pipeline, name: str, message: str) -> None:
     ended = pipeline("--format", f"{fortunes}{name}", *OPTIONS)
     assert ended.code == 2 and message in ended.err
-
-
-def test_a_format_that_needs_arguments_is_refused_in_one_line(own_module: Callable[[str], str]) -> None:
-    code = "def __init__(self, path): pass\n    def recognizes(self, head, path): ...\n    def read(self, *_): ..."
-    spec = f"{own_module(f'class Reader:{chr(10)}    {code}{chr(10)}')}:Reader"
-    with pytest.raises(PluginError, match=f"{spec}: raised TypeError: .*'path' when called without arguments"):
-        own_format(spec)

@@ -82,20 +82,6 @@ def test_without_splitting_a_record_is_cut_to_pieces(
     assert counts(tmp_path / "out")["read"] == len(expected)
 
 
-@pytest.mark.exhaustive
-def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
-    both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
-    assert direct("sentences", "--input", head, *both).code == 0
-    together = rows(tmp_path / "out")
-    apart = []
-    for number, text in enumerate(texts[:40]):
-        (tmp_path / f"{number}.txt").write_bytes(text.encode())
-        folder = tmp_path / str(number)
-        assert direct("sentences", "--input", tmp_path / f"{number}.txt", *both, "--output", folder).code == 0
-        apart += rows(folder)
-    assert together == apart
-
-
 @pytest.mark.slow
 def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
     direct, wiki: Path, texts: list[str], tmp_path: Path

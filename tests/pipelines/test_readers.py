@@ -63,15 +63,6 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
         assert record.offset is not None and data[record.offset :].startswith(record.raw)
 
 
-def test_real_lines_are_at_their_offsets(openwebtext: Path) -> None:
-    data = openwebtext.read_bytes()
-    found = read_lines(data, limit=10**6)
-    assert len(found) == 1426
-    for record in found[::100]:
-        assert record.offset is not None
-        assert json.loads(data[record.offset :].split(b"\n", 1)[0]) == record.value
-
-
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -215,7 +206,7 @@ def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
     (entry,) = describe(str(tmp_path), {name: len(packed)}, Reading())
     end = len(packed) if name == "a.jsonl" else None
     monkeypatch.setattr(storage, "open_input", lambda path: shortening(Path(path), len(packed) // 2))
-    with pytest.raises(PipelineError, match=rf"{name}: was shortened while it was read \(.+ bytes, .+ planned\)"):
+    with pytest.raises(PipelineError, match=f"{name}: has changed since the run was planned"):
         list(read_pieces(str(tmp_path), [Piece(entry, 0, end)], Reading(10**7)))
 
 

@@ -2,8 +2,6 @@
 
 import io
 import lzma
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +10,6 @@ import pytest
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.readers.pages import row_groups
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import numbers, parquet, read_all, tar_of_texts
@@ -64,65 +61,12 @@ def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 
-@pytest.mark.exhaustive
-def test_a_row_of_hundreds_of_megabytes_is_refused_before_it_is_decoded(texts: list[str], tmp_path: Path) -> None:
-    data = parquet({"text": pa.array([*texts[:3], "a" * 300_000_000])}, compression="zstd")
-    before = pa.total_allocated_bytes()
-    with pytest.raises(
-        PipelineError, match=r"a\.parquet: a page of 300,\d+,\d+ bytes, above 134,217,728: write it with"
-    ):
-        read_all({"a.parquet": data}, tmp_path, 10**9)
-    assert pa.total_allocated_bytes() - before < 10_000_000
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("encoding", "compression"), [("DELTA_BYTE_ARRAY", "zstd"), ("RLE_DICTIONARY", "none")])
-def test_rows_that_share_their_bytes_are_decoded_in_bounded_memory(
-    tmp_path: Path, encoding: str, compression: str
-) -> None:
-    """200 equal texts of 4 MB are stored once in the file."""
-    texts = pa.array(["a" * 4_000_000]).take(pa.array([0] * 200))
-    options = {"column_encoding": {"text": encoding}} if encoding == "DELTA_BYTE_ARRAY" else {}
-    table = pa.table({"text": texts})
-    data = tmp_path / "a.parquet"
-    pq.write_table(table, data, compression=compression, use_dictionary=not options, data_page_version="2.0", **options)
-    assert data.stat().st_size < 5_000_000
-    found = subprocess.run([sys.executable, "-c", PEAK, tmp_path], capture_output=True, text=True, check=True)
-    rows, peak = found.stdout.split()
-    assert int(rows) == 200 and int(peak) < 700 << 10
-
-
-PEAK = r"""
-import re, sys
-from pathlib import Path
-from clearspan.pipelines.units.plan import describe
-from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Piece, Reading
-
-size = (Path(sys.argv[1]) / "a.parquet").stat().st_size
-(entry,) = describe(sys.argv[1], {"a.parquet": size}, Reading())
-print(sum(1 for _ in read_pieces(sys.argv[1], [Piece(entry, 0, None)], Reading(10**7))))
-print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
-"""
-
-
 def test_a_packed_cell_that_is_no_xz_is_damage(texts: list[str], tmp_path: Path) -> None:
     good = lzma.compress(tar_of_texts(texts[:2]))
     for cell, found in ((b"", "is empty"), (b"\0" + good[1:], "does not begin as one")):
         data = parquet({"__key__": pa.array(["1", "2"]), "xz": pa.array([good, cell])})
         with pytest.raises(PipelineError, match=rf"a\.parquet/2\.xz: damaged or misnamed \(a \.xz that {found}\)"):
             read_all({"a.parquet": data}, tmp_path, 10**9)
-
-
-def test_a_footer_is_read_as_arrow_reads_it(texts: list[str]) -> None:
-    data = parquet({"text": pa.array(texts[:40])}, compression="zstd")
-    groups = row_groups(io.BytesIO(data))
-    assert sum(group.num_rows for group in groups) == 40 and len(groups) == 6
-    reference = pq.ParquetFile(io.BytesIO(data)).metadata
-    for number, group in enumerate(groups):
-        column = reference.row_group(number).column(0)
-        assert group.columns["text"].stored == column.total_compressed_size
-        assert group.start == (column.dictionary_page_offset or column.data_page_offset)
 
 
 def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import signal
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,14 +12,13 @@ from fastwarc.warc import WarcRecordType
 
 from clearspan.pipelines import errors
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces, web
+from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import cut, describe
+from clearspan.plugins import web
 from clearspan.shards import Dataset
 from tests.pipelines.archives import html, info, members, record, response, warc, wet
-from tests.pipelines.conftest import killed
-from tests.pipelines.packings import read_all, tar
-from tests.pipelines.test_damage import flipped, unnoticed, zeroed
+from tests.pipelines.packings import read_all
 
 LIMIT = 200_000
 
@@ -49,7 +46,6 @@ PACKED: dict[str, Callable[[list[bytes]], bytes]] = {
     "a.warc.gz": members,
     "one.warc.gz": lambda records: gzip.compress(b"".join(records)),
     "a.warc.zst": lambda records: zstandard.compress(b"".join(records)),
-    "a.tar": lambda records: tar({"a.warc.gz": members(records)}),
 }
 
 
@@ -157,46 +153,12 @@ def test_a_damaged_record_is_bad_and_its_neighbors_are_read(tmp_path: Path, data
     assert found[1].offset == len(PAGE) and found[1].value is None
 
 
-def test_after_a_damaged_gzip_member_the_next_one_is_read(pages: list[str], tmp_path: Path) -> None:
-    parts = [gzip.compress(one) for one in wet(pages)]
-    place = sum(map(len, parts[:4]))
-    middle = bytearray(parts[4])
-    middle[len(middle) // 2] ^= 1
-    found = read(tmp_path, b"".join([*parts[:4], bytes(middle), *parts[5:]]))
-    (bad,) = [one for one in found if one.problem]
-    assert bad.problem.startswith(f"the gzip member at byte {place:,} is damaged (")
-    assert [one.value["text"] for one in found if one.value] == [*pages[:3], *pages[4:]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("pack", "damage"), [(members, flipped), (members, zeroed), (b"".join, zeroed)])
-def test_damage_anywhere_is_noticed(pages: list[str], tmp_path: Path, pack: Callable, damage: Callable) -> None:
-    data = pack(wet([page[:3000] for page in pages[:12]]))
-    assert unnoticed(tmp_path, "a.wet.gz" if pack is members else "a.wet", data, damage) == []
-
-
 @pytest.mark.parametrize("pack", [b"".join, members])
 def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Path, pack: Callable) -> None:
     data = pack([info(), record(html(pages[0]).encode())])
     for size in range(len(data) - 1000, len(data) - 8, 97):
         with pytest.raises(PipelineError, match=r"a\.warc: damaged or cut short .* fetch or make it again"):
             read(tmp_path, data[:size])
-
-
-@pytest.mark.slow
-def test_memory_is_bounded_by_the_longest_record(tmp_path: Path) -> None:
-    data = b"".join([PAGE, of(b"x" * 40_000_000, "Content-Type: video/mp4"), PAGE])
-    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(data))
-    (entry,) = describe(str(tmp_path), {"a.warc.gz": (tmp_path / "a.warc.gz").stat().st_size}, Reading())
-    (unit,) = cut([entry], 10**9)
-    tracemalloc.start()
-    try:
-        found = [one.skipped for one in read_pieces(str(tmp_path), unit.pieces, Reading(LIMIT))]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert found == ["", "not_text", ""]
-    assert peak < 6_000_000
 
 
 def _unpacked(path: Path) -> bytes:
@@ -229,21 +191,6 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
     rejected = [_unpacked(path) for path in sorted((tmp_path / "out" / "_rejected").iterdir())]
     assert [json.loads(line)["source"] for line in rejected] == ["a.warc.gz", "b.wet.gz"]
     assert all(json.loads(line)["offset"] > 0 for line in rejected)
-
-
-@pytest.mark.exhaustive
-def test_a_killed_run_over_archives_ends_with_the_same_bytes(
-    pipeline, pages: list[str], tmp_path: Path, tree, roberta_tokenizer: Path
-) -> None:
-    for number in range(4):
-        (tmp_path / f"{number}.warc.gz").write_bytes(members(warc(pages[number * 7 : number * 7 + 7])))
-    words = ["--input", tmp_path / "*.gz", "--min-tokens", "16", "--unit-bytes", "1000", "--quiet"]
-    words += ["--language", "en", "--quality", "gopher,c4", "--tokenizer", roberta_tokenizer]
-    assert pipeline(*words, "--output", tmp_path / "whole").code == 0
-    code = killed("before", "00002.json", "documents", *words, "--output", tmp_path / "killed")
-    assert code == -signal.SIGKILL and not (tmp_path / "killed" / "manifest.json").exists()
-    assert pipeline(*words, "--output", tmp_path / "killed").code == 0
-    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
 
 
 def test_titles_and_texts_of_pages_are_pairs(direct, pages: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m shards`: what it prints, and exit codes 0, 1 and 2. What it draws is in test_sheet.py."""
+"""`python -m shards`: what it prints, and exit codes 0, 1 and 2."""
 
 import dataclasses
 import hashlib
@@ -9,14 +9,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from clearspan.common.terminal import one_line, table, visible
-from clearspan.shards import Dataset, Manifest, ShardWriter
+from clearspan.shards import Dataset, Manifest
 from clearspan.shards.__main__ import main
 from clearspan.shards.layouts import array_of
-from clearspan.shards.schema import schema
 
 
 @pytest.mark.slow
@@ -41,53 +39,19 @@ def test_ls_tells_the_tokens_of_examples_from_those_of_their_views(
 
 
 def test_ls_tells_what_shaped_the_examples(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    augmentation = {"steps": "subs+del-span", "unit": "word", "del_spans": 5, "del_span": 0.05, "subs": 0.3}
-    options = {
-        "min_tokens": 4,
-        "max_tokens": 510,
-        "pack": None,
-        "language": "de",
-        "whitespace": "collapse",
-        "dedup": True,
-        "exclude": {"texts": 4927},
-        "min_words": None,
-        "augmentation": augmentation,
-        "views": 2,
-        "augment_seed": 7,
-    }
+    augmentation = {"steps": "subs+del-span", "subs": 0.3}
+    options = {"min_tokens": 4, "pack": None, "dedup": True, "lowercase": False, "augmentation": augmentation}
     whole = Manifest.load(str(with_views))
     dataclasses.replace(whole, fingerprint={**whole.fingerprint, "options": options}).save(str(with_views))
     assert main(["ls", str(with_views)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  4 to 510 tokens each, language de" in lines
-    assert "  whitespace collapsed, duplicates dropped, 4,927 texts excluded" in lines
-    assert "  views 2: subs+del-span by word (subs 0.3, del_spans 5, del_span 0.05), seed 7" in lines
-
-
-def test_tokens_by_column_that_the_shards_do_not_hold_are_reported(
-    with_views: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = Manifest.load(str(with_views))
-    (shard,) = whole.shards
-    columns = {**shard.column_tokens, "view_0": shard.column_tokens["view_1"], "view_1": shard.column_tokens["view_0"]}
-    changed = dataclasses.replace(shard, column_tokens=columns)
-    dataclasses.replace(whole, shards=[changed]).save(str(with_views))
-    assert main(["verify", str(with_views)]) == 1
-    assert "holds column_tokens.view_0 = " in capsys.readouterr().out
-    dataclasses.replace(whole, shards=[dataclasses.replace(shard, column_tokens={"tokens": 1})]).save(str(with_views))
-    assert main(["verify", str(with_views)]) == 1
-    assert f"its columns' tokens are not {shard.tokens} in all" in capsys.readouterr().err
-
-
-def test_ls_json_is_the_manifest(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", str(dataset), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((dataset / "manifest.json").read_text())
+    assert "  min_tokens 4, dedup True, augmentation.steps subs+del-span, augmentation.subs 0.3" in lines
 
 
 def test_ls_tells_classes_and_what_was_taken(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(images)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  short side at most 256 pixels, of 9 of 1,200 files, 3 of 60 classes" in lines
+    assert "  size 256, taken.files 9, taken.of_files 1200, taken.classes 3, taken.of_classes 60" in lines
     assert "  classes 3, of 2 to 4 examples" in lines
     table = lines[lines.index("  label   class    examples") + 1 :][:3]
     assert [line.split() for line in table] == [["0", "ant", "4"], ["1", "barrel", "3"], ["2", "bass", "2"]]
@@ -99,7 +63,6 @@ def test_ls_tells_the_statistics_of_frames(audio: Path, capsys: pytest.CaptureFi
     assert main(["ls", str(audio)]) == 0
     out = capsys.readouterr().out
     assert f"  values of frames: mean {values.mean():.4f}, std {values.std():.4f}\n" in out
-    assert "  at most 100 frames each, longer clips cut\n" in out
 
 
 def test_ls_shows_twenty_classes_and_all_when_asked(many_classes: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,21 +75,13 @@ def test_ls_shows_twenty_classes_and_all_when_asked(many_classes: Path, capsys: 
     assert "class 24 " in out and "more" not in out
 
 
-def test_ls_of_a_damaged_table_of_classes_is_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (images / "_files" / "classes.json").write_text('["ant"]')
-    assert main(["ls", str(images)]) == 1
-    assert capsys.readouterr().err.startswith(f"shards: {images}/_files/classes.json: its sha256 is not the manifest's")
-
-
 def test_cat_tells_a_pictures_class_and_size(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = next(iter(Dataset(images))).to_pylist()[0]
     assert main(["cat", str(images), "--limit", "1"]) == 0
-    assert capsys.readouterr().out == (
-        f"id {row['id']}  image 300 x 200 pixels, {len(row['image']):,} bytes  label 0  class ant\n"
-    )
+    assert capsys.readouterr().out == (f"id {row['id']}  image {len(row['image']):,} bytes  label 0  class ant\n")
     assert main(["cat", str(images), "--limit", "1", "--json"]) == 0
     sha256 = hashlib.sha256(row["image"]).hexdigest()
-    image = {"bytes": len(row["image"]), "sha256": sha256, "width": 300, "height": 200}
+    image = {"bytes": len(row["image"]), "sha256": sha256}
     assert json.loads(capsys.readouterr().out) == {"id": row["id"], "image": image, "label": 0, "class": "ant"}
 
 
@@ -141,7 +96,6 @@ def test_cat_tells_a_clips_class_and_frames_but_not_their_values(
     assert main(["cat", str(audio), "--limit", "2", "--json"]) == 0
     row = json.loads(capsys.readouterr().out.splitlines()[1])
     assert row["frames"]["shape"] == list(frames.shape) and row["class"] == "jackson"
-    assert row["frames"]["mean"] == pytest.approx(frames.astype(np.float64).mean())
     assert row["frames"]["sha256"] == hashlib.sha256(frames.tobytes()).hexdigest()
 
 
@@ -193,21 +147,6 @@ def test_cat_shows_views_beside_their_sentence(
     assert text.startswith("South Australia (SA) has a unique position in Australia's history as, unlike the other")
 
 
-def test_cat_cuts_each_view_to_the_width(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cat", str(with_views), "--limit", "2", "--width", "12"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split("   ")[0].strip() == "South Austra ..."
-
-
-def test_cat_json_and_verify_take_views(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cat", str(with_views), "--limit", "1", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)
-    assert row["tokens"] == "YMCA in South Australia"
-    assert list(row) == ["id", "tokens", "view_0", "view_1"]
-    assert main(["verify", str(with_views)]) == 0
-    assert main(["ls", str(with_views)]) == 0
-    assert "sentences, 1 shards" in capsys.readouterr().out
-
-
 def test_a_corpus_does_not_steer_the_terminal() -> None:
     assert visible("a\x1b[31m \u202eb\ré\n東\t\x85") == "a\\x1b[31m \\u202eb\\ré\n東\t\\x85"
 
@@ -217,17 +156,6 @@ def test_a_librarys_pages_are_one_line_of_bounded_length() -> None:
     assert one_line(pages, 20) == "red \\x1b[31m and more"[:20] + " ..."
     assert one_line(pages, 3000) == one_line(pages) and "\n" not in one_line(pages)
     assert one_line(KeyError(), 20) == "KeyError"
-
-
-def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fields = schema("documents", pa.uint16())
-    writer = ShardWriter(dataset, "documents", 0)
-    row = {"id": 0, "tokens": [100], "source": "\x1b[2Ja\u202e.jsonl:0"}
-    writer.write(pa.RecordBatch.from_pylist([row], schema=fields))
-    whole, counts = Manifest.load(str(dataset)), {"read": 1, "kept": 1, "filtered": {}, "bad": 0}
-    Manifest("documents", whole.fingerprint, writer.close(), counts).save(str(dataset))
-    assert main(["cat", str(dataset)]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "id 0  source \\x1b[2Ja\\u202e.jsonl:0"
 
 
 @pytest.mark.exhaustive
@@ -283,33 +211,13 @@ def test_a_folder_that_is_no_dataset_is_one_line_and_exit_1(
     )
 
 
-@pytest.mark.parametrize("arguments", [[], ["ls"], ["burn", "x"], ["cat", "x", "--limit", "many"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["ls"], ["burn", "x"], ["cat", "x", "--limit", "0"], ["cat", "x", "--width", "-5"]]
+)
 def test_bad_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2
-
-
-def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as error:
-        main(["--help"])
-    assert error.value.code == 0
-    assert "clearspan shards verify data/train" in capsys.readouterr().out
-
-
-def test_ls_shows_how_long_examples_are(
-    dataset: Path, batches: list[pa.RecordBatch], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    picture = tmp_path / "lengths.png"
-    assert main(["ls", str(dataset), "--histogram", str(picture)]) == 0
-    out = capsys.readouterr().out
-    shown = [line.split() for line in out.partition("tokens per example\n")[2].splitlines()[1:]]
-    sizes = [len(row["tokens"]) for batch in batches for row in batch.to_pylist()]
-    for low, high, *_, count in shown:
-        first, last = (int(edge.replace(",", "")) for edge in (low, high))
-        assert sum(first <= size <= last for size in sizes) == int(count)
-    assert sum(int(line[-1]) for line in shown) == len(sizes)
-    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
 
 
 def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path) -> None:
@@ -322,8 +230,7 @@ def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path)
     ("words", "message"),
     [
         (["lss", "d"], "did you mean 'ls'?"),
-        (["ls", "d", "--histgram=f.png"], "no such option: --histgram; did you mean '--histogram'?"),
-        (["ls", "s3://bucket/d", "--histgram=f.png"], "no such option: --histgram; did you mean '--histogram'?"),
+        (["ls", "d", "--all-clases"], "no such option: --all-clases; did you mean '--all-classes'?"),
         (["ls", "s3://bucket/d", "--s3_endpont_url=http://localhost"], "did you mean '--s3_endpoint_url'?"),
         (["cat", "d", "--limit", "1_0"], "argument --limit: invalid int value: '1_0'"),
     ],
@@ -335,10 +242,3 @@ def test_a_mistyped_word_names_the_nearest_in_one_line(
         main(words)
     (line,) = capsys.readouterr().err.splitlines()
     assert error.value.code == 2 and message in line
-
-
-@pytest.mark.parametrize("wrong", [["--limit", "0"], ["--limit", "-1"], ["--width", "-5"]])
-def test_cat_of_a_number_that_makes_no_sense_is_bad_usage(dataset: Path, wrong: list[str]) -> None:
-    with pytest.raises(SystemExit) as raised:
-        main(["cat", str(dataset), *wrong])
-    assert raised.value.code == 2

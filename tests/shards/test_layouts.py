@@ -2,9 +2,7 @@
 
 import io
 import json
-import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +14,6 @@ from PIL import Image
 
 from clearspan.common.files import sha256
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, verify
-from clearspan.shards.__main__ import main
 from clearspan.shards.layouts import MemberError
 from clearspan.shards.schema import KINDS, schema
 
@@ -95,26 +92,6 @@ def test_plain_webdataset_opens_the_tars(dataset: Path, pictures: list[pa.Record
     assert [shard["nsamples"] for shard in index["shardlist"]] == [4, 4, 4]
 
 
-def test_ls_verify_and_cat_need_no_tokenizer(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", str(dataset)]) == 0
-    out = capsys.readouterr().out
-    assert f"{dataset}: images, 3 shards, " in out and "_files/classes.json" in out
-    assert "token" not in out.replace(str(dataset), "")
-    assert main(["verify", str(dataset)]) == 0
-    assert main(["cat", str(dataset), "--limit", "5"]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
-    data = next(iter(Dataset(dataset))).column("image")[0].as_py()
-    width, height = Image.open(io.BytesIO(data)).size
-    size = len(data)
-    told = f"id 0  image {width} x {height} pixels, {size:,} bytes  label 0  class ant"
-    assert len(lines) == 5 and lines[0] == told
-    assert main(["cat", str(dataset), "--limit", "1", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)
-    assert row["image"]["bytes"] == size and len(row["image"]["sha256"]) == 64
-    assert main(["cat", str(dataset), "--tokenizer", "x"]) == 1
-    assert "images hold no token ids: leave out --tokenizer" in capsys.readouterr().err
-
-
 def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:
     path = dataset / "_files" / "classes.json"
     path.write_text("[]")
@@ -146,18 +123,3 @@ def test_members_out_of_place_are_refused_by_name(
     change(members)
     with pytest.raises(MemberError, match=complaint):
         list(IMAGES.layout.batches(members, IMAGES.check))
-
-
-def test_a_sample_that_went_missing_is_noticed(dataset: Path) -> None:
-    """Though size and hash are right: the manifest's counts tell."""
-    with tarfile.open(dataset / SHARD) as tar:
-        members = [(info, tar.extractfile(info).read()) for info in tar]
-    with tarfile.open(dataset / SHARD, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for info, data in members[:-2]:
-            tar.addfile(info, io.BytesIO(data))
-    manifest = Manifest.load(str(dataset))
-    path = dataset / SHARD
-    first = replace(manifest.shards[0], bytes=path.stat().st_size, sha256=sha256(path))
-    replace(manifest, shards=[first, *manifest.shards[1:]]).save(str(dataset))
-    with pytest.raises(ShardError, match=f"{SHARD}: holds examples = 3 where the manifest says 4$"):
-        list(Dataset(dataset))

@@ -22,10 +22,6 @@ def test_every_example_is_between_its_edge_and_the_next(sizes: list[int]) -> Non
         assert measured.get(str(low), 0) == sum(low <= size < high for size in sizes)
 
 
-def test_a_slice_counts_as_itself() -> None:
-    assert lengths.measure(batch([1, 100, 2048, 3000]).slice(2, 2)) == {"tokens": {"2048": 2}}
-
-
 def test_every_ragged_column_is_measured_and_no_other() -> None:
     row = {"id": 0, "tokens": [1, 2], "view_0": [], "view_1": [1, 2, 3]}
     found = lengths.measure(pa.RecordBatch.from_pylist([row], schema=schema("sentences", pa.uint16(), views=2)))

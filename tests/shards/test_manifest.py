@@ -1,4 +1,4 @@
-"""The manifest: what it says adds up, or it is refused with the file and the sum named."""
+"""The manifest: what it says is of its form, or it is refused with the file and the field named."""
 
 import json
 from collections.abc import Callable
@@ -26,15 +26,6 @@ def test_it_loads_as_it_was_saved(dataset: Path) -> None:
     assert manifest.totals["bytes"] == sum(path.stat().st_size for path in dataset.glob("*.tar"))
 
 
-def test_its_fields_are_the_published_ones(dataset: Path) -> None:
-    record = json.loads((dataset / "manifest.json").read_text())
-    assert list(record) == ["format", "version", "kind", "fingerprint", "shards", "totals", "counts", "sha256"]
-    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 3, "documents")
-    assert {"name", "bytes", "sha256", "examples", "tokens", "unit"} <= set(record["shards"][0])
-    assert set(record["totals"]) == {"examples", "tokens", "bytes"}
-    assert set(record["counts"]) == {"read", "kept", "filtered", "bad"}
-
-
 def test_resources_are_named_with_their_hashes(dataset: Path) -> None:
     edit(dataset, lambda record: record["fingerprint"]["options"].update(files={"synonyms.json": "0" * 64}))
     found = Manifest.load(str(dataset))
@@ -51,44 +42,28 @@ def test_a_folder_without_it_is_no_dataset(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda r: r["totals"].update(examples=61), "totals .* are not the sum"),
-        (lambda r: r["totals"].update(tokens=0), "totals .* are not the sum"),
-        (lambda r: r["totals"].update(bytes=1), "totals .* are not the sum"),
-        (lambda r: r["shards"].pop(), "totals .* are not the sum"),
-        (lambda r: r["counts"].update(read=71), "read 71 is not kept"),
-        (lambda r: r["counts"].update(bad=0), "read 70 is not kept"),
-        (lambda r: r["counts"]["filtered"].update(short_bytes=5), "read 70 is not kept"),
-        (lambda r: r["counts"].update(kept=59, bad=2), "59 kept, but its shards hold 60"),
-        (lambda r: r.update(version=2), "version 2, not clearspan-shards 3"),
         (lambda r: r.update(version=4), "version 4, not clearspan-shards 3"),
         (lambda r: r.update(format="wids-shard-index-v1"), "format wids-shard-index-v1"),
         (lambda r: r.update(kind="poems"), "kind 'poems'"),
         (lambda r: r["shards"][0].update(name="../../etc/passwd"), "is not the name of a shard of documents"),
-        (
-            lambda r: r["shards"][0].update(name="documents-00000-000.tar/../x"),
-            "is not the name of a shard of documents",
-        ),
         (lambda r: r["shards"][0].update(owner="me"), "not a manifest"),
         (lambda r: r["shards"][0].pop("sha256"), "not a manifest"),
         (lambda r: r["shards"][0].update(name="images-00000-000.tar"), "is not the name of a shard of documents"),
-        (lambda r: r["shards"][0]["lengths"]["tokens"].update({"1": 6}), "its lengths are not those of"),
         (lambda r: r["fingerprint"]["options"].update(files={"../x": "0"}), "is not the name of a file"),
         (lambda r: r["shards"][0].update(examples="6"), "examples of ShardInfo has the wrong type"),
         (lambda r: r["shards"][0].update(lengths=[6]), "lengths of ShardInfo has the wrong type"),
-        (lambda r: r["shards"].insert(1, r["shards"][0]), "documents-00000-000.tar is listed twice"),
         (
             lambda r: r["fingerprint"].pop("tokenizer"),
             "documents hold token ids, but its fingerprint names no tokenizer",
         ),
         (lambda r: r["fingerprint"]["tokenizer"].update(vocab_size="many"), "vocab_size .* has the wrong type"),
         (lambda r: r["fingerprint"]["tokenizer"]["files"].update({"../config.json": "0"}), "is not the name of a file"),
-        (lambda r: r["fingerprint"].update(options=[]), "not a manifest"),
-        (lambda r: r.update(fingerprint=None), "not a manifest"),
         (lambda r: r.pop("counts"), "missing field 'counts'"),
-        (lambda r: r.update(shards=None), "not a manifest"),
     ],
 )
-def test_what_does_not_add_up_is_refused(dataset: Path, change: Callable[[dict], object], complaint: str) -> None:
+def test_what_is_no_manifest_of_ours_is_refused(
+    dataset: Path, change: Callable[[dict], object], complaint: str
+) -> None:
     edit(dataset, change)
     with pytest.raises(ManifestError, match=complaint) as error:
         Manifest.load(str(dataset))
@@ -120,7 +95,3 @@ def test_the_wids_view_is_an_index_of_members(dataset: Path) -> None:
     for shard in index["shardlist"]:
         assert len(list(wds.WebDataset(shard["url"], shardshuffle=False))) == shard["nsamples"]
         assert Path(shard["url"]).stat().st_size == shard["filesize"]
-
-
-def test_the_wids_view_has_bare_names_without_a_base(dataset: Path) -> None:
-    assert Manifest.load(str(dataset)).wids_index()["shardlist"][0]["url"] == "documents-00000-000.tar"

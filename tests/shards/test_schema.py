@@ -63,13 +63,6 @@ def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expecte
     assert str(token_type(vocabulary)) == expected
 
 
-def test_four_byte_ids_are_documents_too() -> None:
-    rows = [{"id": 1, "tokens": [0, 128_000], "source": "a"}]
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema.schema("documents", pa.uint32()))
-    assert unpacked(pack(batch)).to_pylist() == rows
-    assert token_columns(batch.schema) == ["tokens"]
-
-
 @pytest.mark.parametrize("views", [0, 1, 3])
 @pytest.mark.parametrize("tokens", [pa.uint16(), pa.uint32()])
 def test_sentences_have_any_number_of_views(views: int, tokens: pa.DataType) -> None:
@@ -81,26 +74,6 @@ def test_sentences_have_any_number_of_views(views: int, tokens: pa.DataType) -> 
     assert token_columns(batch.schema) == ["tokens", *names]
     expected = {"tokens": 3} | dict.fromkeys(names, 1)
     assert (schema.num_views(batch.schema), tokens_by_column(batch)) == (views, expected)
-
-
-def test_views_have_their_names_and_documents_have_none(batches: list[pa.RecordBatch]) -> None:
-    fields = schema.schema("sentences", pa.uint16(), views=2)
-    batch = pa.RecordBatch.from_pylist([{"id": 5, "tokens": [1], "view_0": [2], "view_1": [3]}], schema=fields)
-    for names in (["id", "tokens", "view_1", "view_0"], ["id", "tokens", "view_0", "view_2"]):
-        with pytest.raises(MemberError, match="of no known kind"):
-            unpacked(zstandard.compress(arrow_stream(batch.rename_columns(names))))
-    more = batches[0].append_column("view_0", batches[0].column("tokens"))
-    with pytest.raises(MemberError, match="of no known kind"):
-        unpacked(zstandard.compress(arrow_stream(more)))
-
-
-def test_triplets_may_lack_their_hard_negative() -> None:
-    for negative in ([], ["negative"]):
-        fields = schema.KINDS["triplets"].schema(pa.uint32(), negative)
-        rows = [{"id": 5, "tokens": [1], "positive": [2, 3], **{name: [4] for name in negative}}]
-        batch = pa.RecordBatch.from_pylist(rows, schema=fields)
-        assert unpacked(pack(batch)).to_pylist() == rows
-        assert token_columns(batch.schema) == ["tokens", "positive", *negative]
 
 
 def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBatch]) -> None:

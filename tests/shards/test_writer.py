@@ -1,6 +1,5 @@
 """The writer: the same bytes every time, shards of bounded size, figures that are those of the files."""
 
-import hashlib
 import tarfile
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 
 from clearspan.shards import ShardError, ShardInfo, ShardWriter
 from clearspan.shards.layouts import pack
-from clearspan.shards.reader import check_bytes, read_back, read_batches
-from clearspan.shards.sealed import HashingFile
+from clearspan.shards.reader import read_back, read_batches
 
 END_OF_TAR_BYTES = 10_240
 
@@ -30,16 +28,6 @@ def test_the_same_batches_give_the_same_bytes(batches: list[pa.RecordBatch], tmp
     assert first == second
     for shard in first:
         assert (tmp_path / "first" / shard.name).read_bytes() == (tmp_path / "second" / shard.name).read_bytes()
-
-
-def test_tars_hold_no_time_and_no_owner(batches: list[pa.RecordBatch], tmp_path: Path) -> None:
-    (shard,) = write(tmp_path, batches, 10**9)
-    with tarfile.open(tmp_path / shard.name) as tar:
-        members = tar.getmembers()
-    assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode, m.isreg()) for m in members} == {
-        (0, 0, 0, "", "", 0o644, True)
-    }
-    assert [m.name for m in members] == [f"00003-000-{number:05d}.arrow.zst" for number in range(10)]
 
 
 @given(st.integers(1, 200_000))
@@ -65,32 +53,6 @@ def test_a_shard_is_as_full_as_its_size_allows(batches: list[pa.RecordBatch], tm
         assert held + members[position] + END_OF_TAR_BYTES > max_bytes
 
 
-def test_figures_are_those_of_the_file(batches: list[pa.RecordBatch], tmp_path: Path) -> None:
-    shards = write(tmp_path, batches, 60_000, unit=41)
-    for number, shard in enumerate(shards):
-        data = (tmp_path / shard.name).read_bytes()
-        assert shard.name == f"documents-00041-{number:03d}.tar"
-        assert (shard.unit, shard.bytes, shard.sha256) == (41, len(data), hashlib.sha256(data).hexdigest())
-        check_bytes(tmp_path / shard.name, shard)
-    assert sum(shard.examples for shard in shards) == 60
-    assert sum(shard.tokens for shard in shards) == sum(len(b.column("tokens").flatten()) for b in batches)
-
-
-def test_what_was_written_is_read_back_in_one_pass(
-    batches: list[pa.RecordBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shard,) = write(tmp_path, batches, 10**9)
-    passed, read = [], HashingFile.read
-
-    def watched(file: HashingFile, size: int) -> bytes:
-        passed.append(read(file, size))
-        return passed[-1]
-
-    monkeypatch.setattr(HashingFile, "read", watched)
-    read_back(tmp_path / shard.name, shard)
-    assert b"".join(passed) == (tmp_path / shard.name).read_bytes()
-
-
 def damaged(data: bytes, damage: str) -> bytes:
     """A tar's bytes after a disk's mistake."""
     place = {"header": 3, "member": 5000, "padding": len(data) - 1}.get(damage)
@@ -109,8 +71,3 @@ def test_whatever_a_disk_made_of_a_shard_is_noticed(batches: list[pa.RecordBatch
     path.write_bytes(damaged(path.read_bytes(), damage))
     with pytest.raises(ShardError, match=shard.name):
         read_back(path, shard)
-
-
-def test_a_unit_without_batches_has_no_shard(tmp_path: Path) -> None:
-    assert write(tmp_path, [], 60_000) == []
-    assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from clearspan.eval.data.glue import LAYOUTS, read_glue
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.files import DataError
 
 
 @pytest.mark.parametrize(
@@ -33,12 +32,6 @@ def test_a_byte_order_mark_and_quotes_belong_to_no_text(shared_data: Path) -> No
 def test_cola_has_no_header(shared_data: Path) -> None:
     split = read_glue(shared_data / "glue" / "CoLA" / "dev.tsv", LAYOUTS["CoLA"])
     assert (split.texts[0][0], split.labels[0]) == ("The sailors rode the breeze clear of the rocks.", 1)
-
-
-def test_scores_are_kept_as_numbers(shared_data: Path) -> None:
-    labels = read_glue(shared_data / "glue" / "STS-B" / "dev.tsv", LAYOUTS["STS-B"]).labels
-    assert labels[:2].tolist() == [5, 4.75]
-    assert (labels.min(), labels.max()) == (0, 5)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +97,3 @@ def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, task: str, conte
     with pytest.raises(DataError, match=message) as error:
         read_glue(tmp_path / "dev.tsv", LAYOUTS[task])
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"dev\.tsv"):
-        read_glue(tmp_path / "dev.tsv", LAYOUTS["RTE"])
-
-
-def test_labels_are_whole_numbers_of_classes(shared_data: Path) -> None:
-    labels = read_glue(shared_data / "glue" / "RTE" / "dev.tsv", LAYOUTS["RTE"]).labels
-    assert labels.dtype == np.float64
-    assert np.bincount(labels.astype(int)).tolist() == [146, 131]

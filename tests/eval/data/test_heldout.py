@@ -104,11 +104,11 @@ def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ('{"text": "a b c d e f g h"}\n{"body": "x"}\n', ":2: expected an object with the strings text, found"),
-        ('{"text": 5}\n', ":1: expected an object with the strings text, found"),
+        ('{"text": "a b c d e f g h"}\n{"body": "x"}\n', ":2: field text must be a string, found None"),
+        ('{"text": 5}\n', ":1: field text must be a string, found 5"),
         (
             '{"title": "a", "text": "b"}\n{"text": "c"}\n',
-            ":2: expected an object with the strings title and text, found",
+            ":2: expected the fields of the first record",
         ),
         ("no json\n", ":1: not JSON"),
         ('{"text": "half of a character \\ud800"}\n', ":1: field text holds '\\ud800', half of a character"),
@@ -138,7 +138,7 @@ def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path
 def test_a_csv_without_a_field_text_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "texts.csv"
     path.write_text("title,body\na,b\n")
-    with pytest.raises(DataError, match=r"texts.csv:1: expected a header with a field text"):
+    with pytest.raises(DataError, match=r"texts.csv:1: expected a header with text"):
         read(path)
 
 

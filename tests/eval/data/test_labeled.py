@@ -127,8 +127,3 @@ def test_snli_files_must_match_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "labels.dev").write_text("neutral\n-\n")
     with pytest.raises(DataError, match=r"labels\.dev:2: expected one of entailment, .* found '-'"):
         read_snli(tmp_path, "dev")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="TREC_10"):
-        read_trec(tmp_path / "TREC_10.label")

@@ -83,7 +83,7 @@ HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgmen
         (read_stsb, "g\tf\ty\t1\tx\ta\tb\n", r"table:1: expected a number.*'x'"),
         (read_stsb, "", r"table: holds no scored pair"),
         (read_sick, "1\ta\tb\t3.3\tNEUTRAL\n", r"table:1: expected a header with a field relatedness_score"),
-        (read_sick, "", r"table:1: expected a header with a field relatedness_score"),
+        (read_sick, "", r"table: holds no scored pair"),
         (read_sick, HEADER + "1\ta\tb\n", r"table:2: expected 5 TAB-separated fields, found 3"),
         (read_sick, HEADER + "1\ta\tb\tinf\tNEUTRAL\n", r"table:2: expected a number"),
     ],

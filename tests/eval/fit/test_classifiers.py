@@ -150,9 +150,3 @@ def test_what_is_not_finite_counts_as_0() -> None:
         torch.tensor([0]), torch.empty(1, 16)
     )
     assert found[0, :5].tolist() == [0, 0, 0, 2, 1]
-
-
-def test_a_fold_without_dev_rows_is_refused() -> None:
-    rows, labels = problem()
-    with pytest.raises(ValueError, match="no training rows or no dev rows"):
-        fit(of_sentences(rows), labels, [Fold(np.arange(19))], np.array([[1e-5]]), CLASSES, Settings())

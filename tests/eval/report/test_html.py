@@ -2,8 +2,6 @@
 
 import base64
 import re
-import resource
-import stat
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -101,29 +99,6 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.html", "two.html"):
         write_report(tmp_path / name, "t", [Section("s", figures=[chart()])])
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
-
-
-def test_the_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path: Path) -> None:
-    (tmp_path / "r.html").write_text("old")
-    write_report(tmp_path / "r.html", "new", [])
-    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
-    assert "<title>new</title>" in (tmp_path / "r.html").read_text()
-    assert (tmp_path / "r.html").stat().st_mode & stat.S_IRUSR
-
-
-def test_a_disk_that_is_full_names_the_file_and_leaves_the_older_report(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_report(path, "older", [])
-    older = path.read_text()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(older), limits[1]))
-    try:
-        with pytest.raises(OSError, match="report") as error:
-            write_report(path, "new", [Section("s", "a long text " * 1000)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert str(error.value).endswith(f"'{path}'")
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", older)]
 
 
 def test_a_long_report_has_links_to_its_sections_and_folds_those_that_ask_for_it(tmp_path: Path) -> None:

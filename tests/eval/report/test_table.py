@@ -1,12 +1,12 @@
-"""Tables as text and HTML, and tables of several models side by side."""
+"""Tables as text and HTML, and tables of several models as one."""
 
 from pathlib import Path
 
 import pytest
 
-from clearspan.eval.details import Cell, Table, cell_text
+from clearspan.eval.details import Cell, Table, cell_text, merged
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.side_by_side import side_by_side
+from clearspan.eval.report.text import text_table
 
 
 def table_html(table: Table, heading: str, folder: Path) -> str:
@@ -40,10 +40,6 @@ def test_rows_and_columns_are_named_for_screen_readers(tmp_path: Path) -> None:
     )
 
 
-def test_a_table_of_numbers_alone_has_no_names_of_rows(tmp_path: Path) -> None:
-    assert 'scope="row"' not in table_html(Table(("mrr", "recall"), [(1.0, 2.0)]), "s", tmp_path)
-
-
 def test_the_best_stands_out_and_its_interval_is_small(tmp_path: Path) -> None:
     shown = table_html(Table(("task", "x"), [("STS12", Cell(72.0, "[70.0, 74.0]", strong=True))]), "s", tmp_path)
     assert "<b>72.00</b> <small>[70.0, 74.0]</small>" in shown
@@ -58,38 +54,27 @@ def test_a_groups_heading_stands_before_its_rows(tmp_path: Path) -> None:
     assert shown.count("<tbody>") == shown.count("</tbody>") == 2
 
 
-def subsets(*values: float) -> Table:
-    return Table(("subset", "pairs", "Spearman"), [(f"s{i}", 750, value) for i, value in enumerate(values)])
+def test_tables_of_several_models_are_one_with_a_row_of_each_in_turn() -> None:
+    one, other = (Table(("text", "x"), [("a", value), ("b", value)], "q") for value in (1.0, 2.0))
+    longer = Table(("text", "x"), [("c", 3.0), ("d", 3.0), ("e", 3.0)], "q")
+    (table,) = merged({"one": [one], "other": [other], "longer": [longer]})
+    assert (table.header, table.caption, table.names) == (("model", "text", "x"), "q", 2)
+    assert [row[:2] for row in table.rows] == [
+        ("one", "a"), ("other", "a"), ("longer", "c"), ("one", "b"), ("other", "b"), ("longer", "d"), ("longer", "e"),
+    ]  # fmt: skip
+    assert merged({"one": [one, longer]}) == [one, longer]
 
 
-def test_what_models_share_stands_once_and_what_differs_a_column_each() -> None:
-    (table,) = side_by_side({"one": [subsets(1.0, 2.0)], "other": [subsets(1.0, 3.0)]})
-    assert table.header == ["subset", "pairs", "one", "other"]
-    assert table.rows == [("s0", 750, 1.0, 1.0), ("s1", 750, 2.0, 3.0)]
-    assert table.caption == "Spearman"
+def test_tables_of_another_caption_or_header_stay_apart() -> None:
+    tables = [Table(("text",), [("a",)], "q"), Table(("text",), [("b",)], "r"), Table(("other",), [("c",)], "q")]
+    assert [table.rows for table in merged({"one": tables[:1], "two": tables[1:2], "three": tables[2:]})] == [
+        [("one", "a")], [("two", "b")], [("three", "c")],
+    ]  # fmt: skip
 
 
-def test_several_columns_that_differ_say_which_they_are() -> None:
-    one, other = (Table(("rank", "text", "cosine"), [("#1", x, y)], "Query: bus") for x, y in (("a", 0.5), ("b", 0.25)))
-    (table,) = side_by_side({"one": [one], "other": [other]})
-    assert table.header == ["rank", "text, one", "text, other", "cosine, one", "cosine, other"]
-    assert (table.rows, table.caption) == ([("#1", "a", "b", 0.5, 0.25)], "Query: bus")
-
-
-def test_the_same_table_stands_once_undefined_values_and_all() -> None:
-    (table,) = side_by_side({"one": [subsets(float("nan"))], "other": [subsets(float("nan"))]})
-    assert table.header == ["subset", "pairs", "Spearman"]
-
-
-def test_other_rows_follow_each_other_and_other_columns_stay_tables_of_their_own() -> None:
-    (table,) = side_by_side({"one": [Table(("text",), [("a",)])], "other": [Table(("text",), [("b",), ("c",)])]})
-    assert (table.header, table.rows) == (("model", "text"), [("one", "a"), ("other", "b"), ("other", "c")])
-    tables = side_by_side({"one": [Table(("x",), [("a",)], "q")], "other": [Table(("y",), [("b",)], "q")]})
-    assert [table.caption for table in tables] == ["q (one)", "q (other)"]
-
-
-def test_captions_tell_which_tables_belong_together() -> None:
-    tables = side_by_side(
-        {"one": [subsets(1.0), Table(("a", "b"), [("x", 1)], "q")], "other": [Table(("a", "b"), [("x", 2)], "q")]}
-    )
-    assert [table.header for table in tables] == [("subset", "pairs", "Spearman"), ["a", "one", "other"]]
+def test_columns_that_a_line_does_not_hold_follow_below_beside_the_names_of_their_rows() -> None:
+    table = Table(("task", "first", "second"), [("STS12", Cell(1.0, "[0, 2]", strong=True), 22.5)])
+    assert text_table(table) == ["task           first   second", "STS12   *1.00 [0, 2]    22.50"]
+    assert text_table(table, notes=False) == ["task    first   second", "STS12   *1.00    22.50"]
+    assert text_table(table, 20) == ["task           first", "STS12   *1.00 [0, 2]", "task    second", "STS12    22.50"]
+    assert text_table(table, 1)[-1] == "STS12    22.50"

@@ -1,9 +1,7 @@
 """The papers' figures: spot checks against the papers, and the baselines in a report."""
 
-import yaml
-
 from clearspan.eval.tables.averages import AVERAGES, HALVES
-from clearspan.eval.tables.published import _FOLDER, _PAPERS, baselines, tables
+from clearspan.eval.tables.published import baselines, tables
 
 NAMES = [
     "declutr-1", "declutr-2", "declutr-3", "declutr-4",
@@ -29,13 +27,6 @@ def test_figures_stand_where_the_papers_print_them() -> None:
     assert tables()["nonling-5"].cell("VisualCSE", "Russian") == 77.48
 
 
-def test_the_same_model_has_the_same_figures_in_every_table() -> None:
-    first, second = tables()["nonling-1"], tables()["nonling-2"]
-    for row in first.rows:
-        if row.name.startswith("SimCSE"):
-            assert row in second.rows
-
-
 def test_every_column_names_an_average_that_there_is_or_figures() -> None:
     for table in tables().values():
         heads = [column.head for column in table.columns]
@@ -44,20 +35,6 @@ def test_every_column_names_an_average_that_there_is_or_figures() -> None:
             assert column.average is None or column.average in {*AVERAGES, *HALVES}
             assert column.minus is None or isinstance(table.cell(column.minus[1], column.minus[0]), float)
             assert sum(map(bool, (column.of, column.average, column.minus, column.environment))) <= 1
-
-
-def test_no_cell_of_the_files_is_lost() -> None:
-    """Each non-null cell occurs in `tables()`: YAML might misread a name or a row."""
-    for paper in _PAPERS:
-        content = yaml.safe_load((_FOLDER / f"{paper}.yaml").read_text())
-        for name in content.keys() - {"paper"}:
-            rows = [row for row in content[name]["rows"] if isinstance(row, list)]
-            assert len(rows) == len(tables()[name].rows)
-            assert all(isinstance(row[0], str) for row in rows)
-            for row in rows:
-                assert all(
-                    isinstance(cell, float | int | list | None) or cell.startswith(("<", "0.")) for cell in row[1:]
-                )
 
 
 def test_baselines_are_of_the_figures_asked_for_alone() -> None:
@@ -73,7 +50,6 @@ def test_every_family_that_papers_report_has_baselines() -> None:
         "sts": ("STS16", "spearman_all"),
         "transfer": ("TREC", "acc"),
         "relatedness": ("STSBenchmark-finetune", "spearman"),
-        "captions": ("ImageCaptionRetrieval", "acc"),
         "probing": ("Length", "acc"),
         "glue": ("glue/CoLA", "matthews"),
         "stsb-multilingual": ("stsb/de", "spearman_dev"),

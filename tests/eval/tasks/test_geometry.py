@@ -75,21 +75,3 @@ def test_the_figures_are_of_all_splits_together_and_of_each(shared_data: Path) -
     assert scored.scores["uniformity_dev"] == pytest.approx(math.log(distinct.mean()), abs=1e-5)
     assert scored.subsets["dev"]["num_sentences"] == len(texts)
     assert scored.examples == {}
-
-
-@pytest.mark.slow
-def test_length_does_not_count(shared_data: Path) -> None:
-    (task,) = geometry.load(shared_data / "senteval").tasks
-    assert isinstance(task, geometry.GeometryTask)
-    dev_only = geometry.GeometryTask({"dev": task.splits["dev"]})
-    scores = [dev_only.score(Run(Embedder(lambda texts, s=s: s * few_dimensions(texts)))).scores for s in (1, 7)]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-
-
-def test_a_missing_split_is_named_for_the_figures_would_be_others(tmp_path: Path) -> None:
-    folder = tmp_path / "downstream/STS/STSBenchmark"
-    folder.mkdir(parents=True)
-    for split in ("dev", "test"):
-        (folder / f"sts-{split}.csv").write_text("g\tf\ty\t1\t2\ta b\tc\n")
-    loaded = geometry.load(tmp_path)
-    assert loaded.tasks == [] and "sts-train.csv" in loaded.missing["geometry"]

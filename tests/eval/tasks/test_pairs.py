@@ -2,14 +2,13 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clearspan.eval.__main__ import main
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import pairs
 from clearspan.eval.tasks.task import Run
@@ -40,11 +39,6 @@ def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path) -> 
     path = written(tmp_path / "dev.csv")
     with pytest.raises(DataError, match=r"dev\.csv is given twice: leave one out"):
         pairs.load([path, tmp_path / ".." / tmp_path.name / "dev.csv"])
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"no file .*none\.csv"):
-        pairs.load([tmp_path / "none.csv"])
 
 
 @pytest.mark.parametrize(
@@ -85,30 +79,6 @@ def test_files_in_other_languages_are_scored_with_no_data_folder(
     assert low < results["scores"]["pairs/de"]["spearman"] < high
     assert list(results["data"]["pairs/zh"]) == [str(tmp_path / "zh.csv")]
     assert "pairs/zh" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_one_pair_is_scored_as_undefined(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "--pairs", str(written(tmp_path / "own.csv", "Ein Haus.,Ein Heim.,4"))]) == 0
-    assert json.loads((tmp_path / "eval/results.json").read_text())["scores"]["pairs/own"]["spearman"] is None
-    assert "undefined" in capsys.readouterr().out
-    assert "it has one pair" in (tmp_path / "eval/report.html").read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_pairs_are_scored_beside_the_tasks_of_a_data_folder(
-    command: list[str], shared_data: Path, tmp_path: Path
-) -> None:
-    lines = (shared_data / "stsb_multi_mt/stsb-de-test.csv").read_text("utf-8").splitlines(keepends=True)[:20]
-    written(tmp_path / "data" / "stsb-de-test.csv", "".join(lines))
-    own = shutil.copy(tmp_path / "data" / "stsb-de-test.csv", tmp_path / "own.csv")
-    options = ["--tasks", "stsb-multilingual", "--data", str(tmp_path / "data"), "--allow-missing", "--pairs", str(own)]
-    assert main([*command, *options]) == 0
-    results = json.loads((tmp_path / "eval/results.json").read_text())
-    assert results["scores"]["stsb/de"] == results["scores"]["pairs/own"]
-    assert list(results["skipped"]) == ["stsb/de dev"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Supervised relatedness: SentEval's rows in SentEval's order, and the score of a fitted model."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -62,17 +61,6 @@ def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_da
     assert 1 <= predicted.min() < predicted.max() <= 5
     assert scored.scores["mse"] < np.var(gold)
     assert scored.counts == {"pairs": len(gold), "train": 500, "dev": 56}
-
-
-def test_a_missing_split_is_named_and_the_other_task_loads(shared_data: Path, tmp_path: Path) -> None:
-    for folder in ("SICK", "STS/STSBenchmark"):
-        source = shared_data / "senteval/downstream" / folder
-        shutil.copytree(source, tmp_path / "downstream" / folder, copy_function=shutil.copyfile)
-        (tmp_path / "downstream" / folder).chmod(0o755)
-    (tmp_path / "downstream/SICK/SICK_train.txt").unlink()
-    loaded = relatedness.load(tmp_path)
-    assert [task.name for task in loaded.tasks] == ["STSBenchmark-finetune"]
-    assert "SICK_train.txt" in loaded.missing["SICKRelatedness-finetune"]
 
 
 def test_a_score_off_the_scale_is_no_score(shared_data: Path, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
     stream -> frames (a header, Content-Length bytes) -> digest -> response: HTTP -> main text of the HTML
                                                                   conversion (WET), resource: the text
 
-A record's value is {"url", "text"}, with the "title" of an HTML page; its offset is that of the archive's record. Other
-records (requests, metadata, revisits, error pages, images) are skipped, with the reason for which they are counted.
+`pipelines.readers` loads this format for files that begin as a web archive. A record's value is {"url", "text"}, with
+the "title" of an HTML page; its offset is that of the archive's record. Other records (requests, metadata, revisits,
+error pages, images) are skipped, with the reason for which they are counted.
 
 The archive is framed here, because fastwarc ends at a record that it cannot read, takes a missing length for 0 and a
 truncated body for a whole one. A record whose length is false, whose digest differs or that cannot be decoded is bad;
-reading continues at the next line that begins a record. In a file of gzip members, the rest of a damaged member is one
-bad record. Memory is bounded by twice the longest allowed record, and by the tree of an HTML page of HTML_BYTES.
+reading continues at the next line that begins a record. Memory is bounded by twice the longest allowed record, and by
+the tree of an HTML page of HTML_BYTES.
 """
 
 import base64
@@ -20,8 +21,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from clearspan.pipelines.readers.sniff import check_web
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, MemberError
+from clearspan.pipelines.readers.sniff import WARC
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 if TYPE_CHECKING:
@@ -48,21 +49,21 @@ _AFTER = re.compile(rb"[\r\n]{0,%d}(?=WARC/1\.\d\r?\n|\Z)|\r?\n\r?\n" % LINE_END
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the file's records, at their offsets in the decompressed file."""
-    return records(stream, piece.input.name, reading)
+class WebArchives:
+    """The input format (`pipelines.readers.formats.Format`)."""
 
+    def recognizes(self, head: bytes, path: str) -> bool:
+        """Return whether a file begins as a web archive."""
+        return head.startswith(WARC)
 
-def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the records of a stream, the skipped ones too; `name` names the stream.
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the file's records, the skipped ones too, at their offsets in the decompressed file.
 
-    Raises:
-        PipelineError: the extra `web` is not installed.
-        DamagedError: the stream ends within a record.
-    """
-    check_web(name)
-    for frame in _frames(_Window(stream), reading.max_bytes):
-        yield _record(frame, name, reading.max_bytes)
+        Raises:
+            DamagedError: the stream ends within a record.
+        """
+        for frame in _frames(_Window(stream), reading.max_bytes):
+            yield _record(frame, piece.input.name, reading.max_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,19 +81,10 @@ class _Window:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.data, self.offset = stream, bytearray(), 0
-        self.damage: MemberError | None = None
-        """Damage after these bytes, until `drop_damaged`."""
 
     def has(self, size: int) -> bool:
-        """Read ahead; return whether there are as many bytes before the end or the next damage."""
-        while len(self.data) < size and self.damage is None:
-            try:
-                part = self.stream.read(max(BUFFER_BYTES, size - len(self.data)))
-            except MemberError as damage:
-                self.damage = damage
-                break
-            if not part:
-                break
+        """Read ahead; return whether there are as many bytes before the end."""
+        while len(self.data) < size and (part := self.stream.read(max(BUFFER_BYTES, size - len(self.data)))):
             self.data += part
         return len(self.data) >= size
 
@@ -100,13 +92,8 @@ class _Window:
         del self.data[:size]
         self.offset += size
 
-    def drop_damaged(self) -> None:
-        """Drop the bytes before the damage; reading continues after it."""
-        self.drop(len(self.data))
-        self.damage = None
-
     def drop_record(self) -> int:
-        """Drop the bytes before the next line that begins a record, the end or the damage; return their number."""
+        """Drop the bytes before the next line that begins a record, or the end; return their number."""
         begin = self.offset
         while not (line := _NEXT.search(self.data)):
             self.drop(max(0, len(self.data) - _NEXT_BYTES))
@@ -123,7 +110,7 @@ def _frames(window: _Window, max_bytes: int) -> Iterator[_Frame]:
     Raises:
         DamagedError: the stream ends within a record.
     """
-    while window.has(1) or window.damage:
+    while window.has(1):
         offset = window.offset
         window.has(HEADER_BYTES)
         head = bytes(window.data[:HEADER_BYTES])
@@ -145,10 +132,7 @@ def _unframed(window: _Window, offset: int, head: bytes, size: int | None) -> _F
     is_record, is_end = _START.match(head), not window.data
     if size is not None and 0 <= dropped - size <= LINE_ENDS:
         return _Frame(offset, head, is_whole=False)
-    if is_end and window.damage:
-        problem = str(window.damage)
-        window.drop_damaged()
-    elif is_end and is_record and (size is None or dropped < size):
+    if is_end and is_record and (size is None or dropped < size):
         raise DamagedError(f"it ends within the record at byte {offset:,}")
     elif is_record:
         problem = f"its Content-Length is {'missing' if size is None else 'false'}: {dropped:,} bytes skipped"

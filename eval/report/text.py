@@ -1,0 +1,41 @@
+"""Tables as plain text for a terminal: columns aligned, nothing cut."""
+
+from rich.cells import cell_len
+
+from clearspan.common import terminal
+from clearspan.common.terminal import visible
+from clearspan.eval.details import Cell, Table, cell_text
+
+
+def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
+    """Return the lines of a table; the columns that `width` cells do not hold follow in further tables below.
+
+    Each of these has the columns that name the rows, and at least one other. Strong values have a star.
+
+    Args:
+        notes: whether to show the cells' notes.
+    """
+    rows = [[_text(cell, notes) for cell in row] for row in table.rows]
+    widths = [
+        terminal.GAP + max(cell_len(visible(text)) for text in column)
+        for column in zip(table.header, *rows, strict=True)
+    ]
+    names = list(range(table.names))
+    parts = [names]
+    for i in range(table.names, len(widths)):
+        if parts[-1] == names or sum(widths[j] for j in [*parts[-1], i]) - terminal.GAP <= width:
+            parts[-1] = [*parts[-1], i]
+        else:
+            parts.append([*names, i])
+    lines = []
+    for columns in parts:
+        header, cells = [table.header[i] for i in columns], [[row[i] for i in columns] for row in rows]
+        right = range(table.names, len(columns))
+        lines += terminal.table(header, cells, right=right, indent=0).splitlines()
+    return lines
+
+
+def _text(value: object, notes: bool) -> str:
+    if not isinstance(value, Cell):
+        return cell_text(value)
+    return ("*" if value.strong else "") + cell_text(value if notes else value.value)
