@@ -93,9 +93,6 @@ def info_nce(
     return F.cross_entropy(logits, partner)
 
 
-SUP_CON = ("khosla", "paper", "published-code")
-
-
 @in_fp32
 def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, variant: str = "khosla") -> Tensor:
     """Supervised contrast of two views of N labeled examples, in one of three variants.

@@ -6,7 +6,6 @@ docs/recipes.md of them.
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
-from clearspan.train.schedules import OptimizerConfig
+from clearspan.train.schedules import NotNegative, OptimizerConfig, Positive
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
@@ -33,6 +32,12 @@ TRAINED = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
 """Values of `model.train`."""
 ALL = "all"
 """The only turn of `optimization: sum`."""
+
+
+Count = Annotated[int, Ge(0)]
+"""The type of an option that is a whole number of 0 or more."""
+Fraction = Annotated[float, Ge(0), Le(1)]
+"""The type of an option that is a probability or a share."""
 
 
 class RecipeError(UsageError):
@@ -126,7 +131,7 @@ class ObjectiveConfig:
 
     type: str = ""
     data: str = ""
-    weight: float = 1.0
+    weight: Positive = 1.0
     turn: str = ""
 
     def check(self) -> None:
@@ -192,7 +197,7 @@ class TrainingConfig:
     gradient_accumulation_steps: Annotated[int, Ge(1)] = 1
     gradient_caching: bool = False
     activation_checkpointing: bool = False
-    epochs: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
+    epochs: Positive = 1.0
     primary: str = ""
     max_steps: Annotated[int, Ge(0)] = 0
     seed: Annotated[int, Ge(0), Lt(1 << 63)] = 42
@@ -203,8 +208,8 @@ class TrainingConfig:
     save_steps: Annotated[int, Ge(1)] = 1000
     eval_steps: Annotated[int, Ge(0)] = 0
     eval_data: str = ""
-    max_hours: Annotated[float, Ge(0), Lt(math.inf)] = 0.0
-    loss_limit: Annotated[float, Ge(0), Lt(math.inf)] = 10.0
+    max_hours: NotNegative = 0.0
+    loss_limit: NotNegative = 10.0
     gradient_norms: bool = False
 
 
@@ -305,8 +310,8 @@ def check(recipe: Recipe) -> None:
             ),
             (
                 all(options.data != name for options in recipe.objectives.values()),
-                f"data.{name}: no objective reads it: leave it out with data.{name}=null, or give it to one with "
-                f"objectives.NAME.data={name}",
+                f"data.{name}: no objective reads it{did_you_mean(name, set(recipe.data) - {name})}; leave it out with "
+                f"data.{name}=null, or give it to one with objectives.NAME.data={name}",
             ),
         )
     for name, options in recipe.objectives.items():
@@ -314,10 +319,6 @@ def check(recipe: Recipe) -> None:
             _misnamed(f"objectives.{name}", name),
             (name in METRICS, f"objectives.{name}: metrics begin with that name already: choose another"),
             _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
-            (
-                not 0 < options.weight < math.inf,
-                f"objectives.{name}.weight {options.weight} must be positive; objectives.{name}=null leaves it out",
-            ),
             (options.data not in recipe.data, f"objectives.{name}.data {not_one_of(options.data, recipe.data)}"),
         )
         try:

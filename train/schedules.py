@@ -13,6 +13,12 @@ PARTS = ("embeddings", "heads")
 """The parts of a model that may have options of their own."""
 LAYERS = "layers"
 """The rest of a model."""
+Positive = Annotated[float, Gt(0), Lt(math.inf)]
+"""The type of an option that is a finite number above 0."""
+NotNegative = Annotated[float, Ge(0), Lt(math.inf)]
+"""The type of an option that is a finite number of 0 or more."""
+Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
+"""The type of an option that is any finite number."""
 
 
 @dataclasses.dataclass
@@ -24,8 +30,8 @@ class PartConfig:
         weight_decay: decoupled weight decay of this part. null: `weight_decay` of the rest.
     """
 
-    learning_rate: Annotated[float, Gt(0), Lt(math.inf)] | None = None
-    weight_decay: Annotated[float, Ge(0), Lt(math.inf)] | None = None
+    learning_rate: Positive | None = None
+    weight_decay: NotNegative | None = None
 
 
 @dataclasses.dataclass
@@ -51,13 +57,13 @@ class OptimizerConfig:
             head, heads of objectives, patch embeddings.
     """
 
-    learning_rate: Annotated[float, Gt(0), Lt(math.inf)] = 5e-5
+    learning_rate: Positive = 5e-5
     betas: Annotated[list[Annotated[float, Ge(0), Lt(1)]], Len(2, 2)] = dataclasses.field(
         default_factory=lambda: [0.9, 0.999]
     )
-    eps: Annotated[float, Gt(0), Lt(math.inf)] = 1e-6
-    weight_decay: Annotated[float, Ge(0), Lt(math.inf)] = 0.1
-    max_grad_norm: Annotated[float, Ge(0), Lt(math.inf)] = 1.0
+    eps: Positive = 1e-6
+    weight_decay: NotNegative = 0.1
+    max_grad_norm: NotNegative = 1.0
     schedule: Literal["slanted_triangular", "linear", "cosine", "constant"] = "slanted_triangular"
     cut_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
     ratio: Annotated[float, Ge(1), Lt(math.inf)] = 32.0

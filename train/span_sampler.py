@@ -16,16 +16,18 @@ points among the free tokens, drawn with Floyd's subset algorithm). `train.model
 import dataclasses
 import functools
 import math
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Len
 from torch import Tensor
 
 from clearspan.train import draws
 from clearspan.train.draws import Purpose
-from clearspan.train.options import not_one_of
+from clearspan.train.options import Count
+from clearspan.train.schedules import Positive
 
-STRATEGIES = ("any", "adjacent", "subsuming")
-PLACEMENTS = ("grid", "uniform")
+Beta = Annotated[list[Positive], Len(2, 2)]
 
 
 @dataclasses.dataclass
@@ -47,33 +49,22 @@ class SpanConfig:
         positives: where positives lie: adjacent to their anchor; subsuming, inside it; any, touching or overlapping it.
     """
 
-    num_anchors: int = 2
-    num_positives: int = 2
-    min_span: int = 32
+    num_anchors: Annotated[int, Ge(1)] = 2
+    num_positives: Annotated[int, Ge(1)] = 2
+    min_span: Annotated[int, Ge(1)] = 32
     max_span: int = 512
-    anchor_beta: list[float] = dataclasses.field(default_factory=lambda: [4.0, 2.0])
-    positive_beta: list[float] = dataclasses.field(default_factory=lambda: [2.0, 4.0])
-    placement: str = "grid"
-    min_distance: int | None = None
-    positives: str = "any"
+    anchor_beta: Beta = dataclasses.field(default_factory=lambda: [4.0, 2.0])
+    positive_beta: Beta = dataclasses.field(default_factory=lambda: [2.0, 4.0])
+    placement: Literal["grid", "uniform"] = "grid"
+    min_distance: Count | None = None
+    positives: Literal["any", "adjacent", "subsuming"] = "any"
 
     def check(self) -> None:
         """Raise ValueError for an option that cannot work; the message begins with the option's name."""
-        if self.num_anchors < 1 or self.num_positives < 1:
-            raise ValueError("num_anchors and num_positives must be at least 1")
-        if not 1 <= self.min_span <= self.max_span:
-            raise ValueError(f"min_span {self.min_span} and max_span {self.max_span}: need 1 <= min_span <= max_span")
-        if self.placement not in PLACEMENTS:
-            raise ValueError(f"placement {not_one_of(self.placement, PLACEMENTS)}")
+        if self.min_span > self.max_span:
+            raise ValueError(f"min_span {self.min_span} is more than max_span {self.max_span}")
         if self.min_distance is not None and self.placement == "grid":
             raise ValueError("min_distance has no effect with placement grid: leave it out, or set placement=uniform")
-        if self.distance < 0:
-            raise ValueError(f"min_distance {self.min_distance} is negative")
-        for name, beta in (("anchor_beta", self.anchor_beta), ("positive_beta", self.positive_beta)):
-            if len(beta) != 2 or not all(0 < parameter < math.inf for parameter in beta):
-                raise ValueError(f"{name} {list(beta)}: need two positive numbers")
-        if self.positives not in STRATEGIES:
-            raise ValueError(f"positives {not_one_of(self.positives, STRATEGIES)}")
 
     @property
     def distance(self) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -60,33 +59,6 @@ def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     capsys.readouterr()
     assert pipelines_main(command) == 0
     assert "was already finished" in capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def switches(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """All of curation."""
-    excluded = tmp_path_factory.mktemp("excluded") / "test.txt"
-    excluded.write_text("four words that occur nowhere at all in this corpus\n")
-    return ["--dedup", "--limit", "20", "--holdout-fraction", "0.4", "--exclude", str(excluded)]
-
-
-@pytest.fixture(scope="module")
-def curated(
-    corpus: Path, switches: list[str], roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The curated dataset, made on a disk."""
-    folder = tmp_path_factory.mktemp("local-curated") / "out"
-    assert pipelines_main(words(corpus, folder, roberta_tokenizer, *OPTIONS, *switches)) == 0
-    return folder
-
-
-@pytest.mark.exhaustive
-def test_curation_is_the_same_in_a_bucket(
-    bucket: str, corpus: Path, switches: list[str], curated: Path, roberta_tokenizer: Path
-) -> None:
-    assert pipelines_main(words(corpus, f"{bucket}/data", roberta_tokenizer, *OPTIONS, *switches)) == 0
-    assert tree(f"{bucket}/data") == tree(curated)
-    assert shards_main(["verify", f"{bucket}/data/validation"]) == 0
 
 
 @pytest.mark.slow
@@ -170,12 +142,6 @@ def test_an_upload_that_fails_leaves_no_object(bucket: str, monkeypatch: pytest.
     assert not storage.exists(f"{bucket}/a.tar")
 
 
-def test_files_of_one_run_are_in_one_place(bucket: str, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, capsys):
-    upload(corpus, f"{bucket}/corpus")
-    assert pipelines_main(words(f"{bucket}/corpus", tmp_path / "out", roberta_tokenizer, "--input", str(corpus))) == 1
-    assert "must all be on this machine, or all in one bucket" in capsys.readouterr().err
-
-
 @pytest.mark.exhaustive
 def test_beams_options_reach_the_driver_and_its_worker_processes(
     amazon, corpus: Path, finished: Path, roberta_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys
@@ -241,31 +207,6 @@ def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     assert "classes 3, of 3 examples each" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_one_class_folder_of_a_bucket_keeps_its_class(bucket: str, zoo: Path) -> None:
-    upload_all(zoo / "ant", f"{bucket}/zoo/ant")
-    assert pipelines_main(of_pictures(f"{bucket}/zoo/ant/", f"{bucket}/data")) == 0
-    assert json.loads(Dataset(f"{bucket}/data").read_file("classes.json")) == ["ant"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
-def test_tars_in_a_bucket_give_what_folders_give(
-    bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, suffix: str
-) -> None:
-    """A tar of folders, and one of a class that its name says."""
-    with tarfile.open(tmp_path / "some.tar", "w:gz" if suffix == ".tar.gz" else "w") as tar:
-        for name in ("ant", "barrel"):
-            tar.add(zoo / name, name)
-    with tarfile.open(tmp_path / "bass.tar", "w:gz" if suffix == ".tar.gz" else "w") as tar:
-        for path in sorted((zoo / "bass").iterdir()):
-            tar.add(path, path.name)
-    for name in ("some", "bass"):
-        storage.publish_file(tmp_path / f"{name}.tar", f"{bucket}/tars/{name}{suffix}")
-    assert pipelines_main(of_pictures(f"{bucket}/tars/*{suffix}", f"{bucket}/data")) == 0
-    assert pictures(f"{bucket}/data") == pictures(of_zoo)
-
-
 @pytest.mark.exhaustive
 def test_a_list_in_a_bucket_names_files_beside_it_or_in_full(bucket: str, zoo: Path, of_zoo: Path) -> None:
     upload_all(zoo, f"{bucket}/data/pictures")
@@ -276,90 +217,3 @@ def test_a_list_in_a_bucket_names_files_beside_it_or_in_full(bucket: str, zoo: P
     storage.publish_bytes("".join(lines).encode(), f"{bucket}/data/zoo.tsv")
     assert pipelines_main(of_pictures(f"{bucket}/data/zoo.tsv", f"{bucket}/out")) == 0
     assert pictures(f"{bucket}/out") == pictures(of_zoo)
-
-
-def test_a_list_that_names_what_is_not_in_the_bucket_is_one_line(
-    bucket: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    storage.publish_bytes(b"nowhere.jpg\tant\n", f"{bucket}/zoo.tsv")
-    assert pipelines_main(of_pictures(f"{bucket}/zoo.tsv", f"{bucket}/out")) == 1
-    assert capsys.readouterr().err == f"pipelines: --input {bucket}/nowhere.jpg: no such file\n"
-    assert pipelines_main(of_pictures(f"{bucket}/absent.tsv", f"{bucket}/out")) == 1
-    shown = capsys.readouterr().err
-    assert f"{bucket}/absent.tsv" in shown and shown.count("\n") == 1
-
-
-@pytest.mark.exhaustive
-def test_a_run_of_pictures_that_failed_in_a_bucket_goes_on_to_the_same_bytes(
-    bucket: str, zoo: Path, of_zoo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upload_all(zoo, f"{bucket}/zoo")
-    command, target = of_pictures(f"{bucket}/zoo/", f"{bucket}/data"), f"{bucket}/data"
-    usual = storage.publish_file
-
-    def failing(source: Path, path: str) -> None:
-        if path.endswith("images-00001-000.tar"):
-            raise OSError(f"{path}: the network went away")
-        usual(source, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "publish_file", failing)
-        assert pipelines_main(command) == 1
-    assert not storage.exists(f"{target}/manifest.json") and storage.exists(f"{target}/_done/00000.json")
-    assert pipelines_main(command) == 0
-    assert tree(target) == tree(of_zoo)
-
-
-def of_clips(source: str | Path, target: str | Path) -> list[str]:
-    return ["audio", "--input", str(source), "--output", str(target), "--workers", "1"]
-
-
-@pytest.fixture(scope="module")
-def clips(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three clips each of two speakers."""
-    folder = tmp_path_factory.mktemp("sound") / "clips"
-    for speaker in sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:2]:
-        (folder / speaker.name).mkdir(parents=True)
-        for path in sorted(speaker.iterdir())[:3]:
-            shutil.copy(path, folder / speaker.name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def made_of_clips(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset of the clips, made on a disk."""
-    folder = tmp_path_factory.mktemp("local-clips") / "out"
-    assert pipelines_main(of_clips(clips, folder)) == 0
-    return folder
-
-
-@pytest.mark.exhaustive
-def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, clips: Path, made_of_clips: Path) -> None:
-    upload_all(clips, f"{bucket}/clips")
-    assert pipelines_main(of_clips(f"{bucket}/clips/", f"{bucket}/data")) == 0
-    assert tree(f"{bucket}/data") == tree(made_of_clips)
-    assert Dataset(f"{bucket}/data").num_examples == 6
-
-
-def test_brackets_in_the_path_of_an_object_are_no_glob(bucket: str) -> None:
-    exact, similar = f"{bucket}/run[1]/a.jsonl", f"{bucket}/run1/a.jsonl"
-    storage.publish_bytes(b"exact", exact)
-    storage.publish_bytes(b"another", similar)
-    assert (storage.size(exact), storage.size(similar)) == (5, 7)
-    for pattern in (exact, f"{bucket}/run[1]/", f"{bucket}/run[1]/*.jsonl"):
-        assert storage.find(pattern) == {exact: 5}
-    assert storage.file_sizes(f"{bucket}/run[1]") == {"a.jsonl": 5}
-    storage.remove(exact)
-    assert not storage.exists(exact) and storage.read_bytes(similar) == b"another"
-    assert storage.find(f"{bucket}/run[1]/*.jsonl") == {similar: 7}, "where there is no such folder it is a glob"
-
-
-@pytest.mark.exhaustive
-def test_a_dataset_is_made_and_read_in_a_folder_with_brackets(
-    bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path
-) -> None:
-    upload(corpus, f"{bucket}/corpus[1]")
-    command = words(f"{bucket}/corpus[1]", f"{bucket}/data[1]", roberta_tokenizer, *OPTIONS)
-    assert pipelines_main(command) == 0
-    assert tree(f"{bucket}/data[1]") == tree(finished)
-    assert shards_main(["verify", f"{bucket}/data[1]"]) == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss
 from tokenizers import Tokenizer
 
@@ -20,12 +19,11 @@ from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.shards import Dataset, Manifest, ShardError, keyed
 from clearspan.shards.ragged import Ragged
 from clearspan.train.config.recipe import RecipeError, load
-from clearspan.train.data.batch import Batch, Rows
+from clearspan.train.data.batch import Batch
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.draws import Purpose
 from clearspan.train.learner import Learner
-from clearspan.train.model.masking import mask
-from clearspan.train.model.packing import pack, pack_ids
+from clearspan.train.model.packing import pack_ids
 from clearspan.train.objectives.clear import Clear, FreshViews, StoredViews
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
@@ -90,29 +88,6 @@ def test_the_loss_is_nt_xent_of_projected_vectors_of_views_made_by_hand(
     loss, metrics = run(learner, batch)
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert {"clear/alignment", "clear/uniformity"} <= metrics.keys()
-
-
-@pytest.mark.slow
-def test_the_cls_state_is_taken_however_the_model_pools(tiny_clear: list[str]) -> None:
-    losses = [
-        run(clear_and_batch([*tiny_clear, f"model.pooling={pooling}"])[0], clear_and_batch(tiny_clear)[1])[1][
-            "clear/loss"
-        ]
-        for pooling in ("cls", "mean")
-    ]
-    assert torch.equal(*losses)
-
-
-def test_without_the_option_the_first_token_is_contrasted(tiny_clear: list[str]) -> None:
-    """To the last bit of every gradient."""
-    trained = []
-    for options in ([], ["objectives.clear.pool=first"], MEAN):
-        learner, batch = clear_and_batch([*tiny_clear, *options])
-        loss, _ = run(learner, batch)
-        loss.backward()
-        trained.append(torch.cat([p.grad.flatten() for p in learner.parameters() if p.grad is not None]))
-    default, first, mean = trained
-    assert torch.equal(default, first) and not torch.equal(default, mean)
 
 
 def test_the_layers_after_the_pooling_train_where_the_mean_is_contrasted(tiny_clear: list[str]) -> None:
@@ -218,15 +193,6 @@ def test_auto_makes_views_where_all_they_need_is_there(
         assert clear.notes(1.0) == [note] and "objectives.clear.views=stored uses the shards' 2 views" in note
 
 
-def test_auto_takes_the_shards_views_where_the_tokenizer_has_no_del(
-    tiny_clear: list[str], two_views: dict[str, Path]
-) -> None:
-    """Which are then of another augmentation, and said to be."""
-    given = [f"data.text.path={two_views['no-del']}", "objectives.clear.augment=del-span"]
-    with pytest.raises(RecipeError, match=r"augment del-span: the views of .* are of reorder"):
-        clear_and_batch([*tiny_clear, *given, "objectives.clear.views=auto", "objectives.clear.synonyms=null"])
-
-
 def test_only_two_stored_views_in_several_epochs_are_worth_a_note(tiny_clear: list[str]) -> None:
     """Three are drawn from, new ones are new, whether the shards hold any or not."""
     for overrides in (STORED, ("objectives.clear.views=fly",)):
@@ -273,47 +239,6 @@ def test_the_fingerprint_of_views_on_the_fly_is_of_what_their_synonyms_say(
     assert len(set(found.values())) == 3, "of words that share a form the first one counts"
 
 
-@pytest.mark.slow
-def test_only_the_columns_that_objectives_read_are_gathered(tiny_clear: list[str]) -> None:
-    """Of three views stored and an original: those that the views are drawn from, and what masked LM reads."""
-    wanted = {
-        (): ["tokens"],
-        ("objectives.clear=null",): ["tokens"],
-        STORED: ["view_0", "view_1", "view_2", "tokens"],
-        (*STORED, "objectives.mlm=null"): ["view_0", "view_1", "view_2"],
-    }
-    for overrides, columns in wanted.items():
-        learner, _ = clear_and_batch([*tiny_clear, *overrides])
-        assert learner.columns("text") == columns
-
-
-def test_how_much_views_take_is_found_out_once(tiny_clear: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes views of a thousand sentences; the loop asks at every line of the log."""
-    learner, _ = clear_and_batch(tiny_clear)
-    (clear, _) = learner.objectives
-    before = clear.workload()
-    assert before.sequences == 2 and before.mean_tokens > 10
-    monkeypatch.setattr(clear, "views", None)
-    assert clear.workload() == before
-
-
-def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence(tiny_clear: list[str]) -> None:
-    count, number = 4, 6000
-    ids = np.arange(number)
-    columns = {
-        f"view_{view}": Ragged.of(list(np.stack([ids, np.full(number, view)], 1)), np.int64) for view in range(count)
-    }
-    views = StoredViews(count, clear_and_batch(tiny_clear)[0].objectives[0].setting)
-    first, second = (view.values.reshape(-1, 2) for view in views(Rows("text", columns, ids, 0)))
-    assert (first[:, 0] == ids).all() and (second[:, 0] == ids).all(), "a view of another sentence"
-    assert (first[:, 1] != second[:, 1]).all(), "a view paired with itself"
-    pairs = np.bincount(first[:, 1] * count + second[:, 1], minlength=count**2)
-    assert (np.abs(pairs[pairs > 0] - number / 12) < 120).all() and (pairs > 0).sum() == 12
-    part = {name: column.part(slice(100, 200)) for name, column in columns.items()}
-    assert (views(Rows("text", part, ids[100:200], 0))[0].values.reshape(-1, 2) == first[100:200]).all()
-    assert (views(Rows("text", columns, ids, 1))[0].values != first.ravel()).any()
-
-
 def batches_of(
     learner: Learner, overrides: list[str], batch_size: int, state: StreamState | None = None
 ) -> Iterator[tuple[Batch, StreamState]]:
@@ -321,14 +246,6 @@ def batches_of(
     dataset = Dataset(load(RECIPE, [*overrides, "output=o"]).data["text"].path)
     stream = ExampleStream("text", dataset, batch_size, 0, 100)
     return stream.batches(state or StreamState(), learner.columns("text"), learner.collate)
-
-
-def test_every_epoch_has_new_views_of_its_own(tiny_clear: list[str]) -> None:
-    learner, _ = clear_and_batch(tiny_clear)
-    batches = [batch for batch, _ in itertools.islice(batches_of(learner, tiny_clear, 600), 2)]
-    assert [batch.epochs[0].item() for batch in batches] == [0, 1]
-    views = [dict(zip(b.ids.tolist(), rows(b.columns["clear/view_0"]), strict=True)) for b in batches]
-    assert sum(views[0][i] != views[1][i] for i in views[0]) > 500
 
 
 @pytest.mark.parametrize("views", [(), STORED], ids=["fly", "stored"])
@@ -344,31 +261,6 @@ def test_a_stream_that_goes_on_makes_the_views_of_one_that_never_stopped(
         assert its_state == state and torch.equal(found.ids, expected.ids)
         for name in ("clear/view_0", "clear/view_1", "mlm/tokens"):
             assert rows(found.columns[name]) == rows(expected.columns[name])
-
-
-def test_masked_lm_takes_whole_sentences_each_copy_under_its_own_mask(
-    tiny_clear: list[str], sentences: list[list[int]]
-) -> None:
-    """Double MLM (section 5.1): twice the mean over both copies is the sum of a mean over each, were they as large."""
-    overrides = [o for o in tiny_clear if "objectives.clear" not in o]
-    learner, batches, _ = learner_and_batch([*overrides, ONE_FORWARD], recipe="clear-double-mlm")
-    (mlm,), batch = learner.objectives, batches["text"]
-    request = mlm.request(batch.of("mlm"))
-    packed = pack(list(request.sequences.values()), learner.special)
-    before = packed.ids
-    originals = [by_id(sentences)[i][:62] for i in batch.ids.tolist()]
-    assert [ids.tolist() for ids in before.split(packed.lengths)] == [
-        [0, *row, 2] for row in originals for _ in range(2)
-    ]
-    packed, where = mask(packed, packed.blocks[0], request.masking["sequences"])
-    copies = [ids.tolist() for ids in packed.ids.split(packed.lengths)]
-    assert sum(a != b for a, b in zip(copies[::2], copies[1::2], strict=True)) > 8
-    assert len(where.index) / packed.content.sum() == pytest.approx(0.15, abs=0.04)
-    hidden = torch.cat([learner.encoder(pack_ids([ids])) for ids in copies])
-    expected = F.cross_entropy(learner.encoder.mlm_logits(hidden[where.index]), before[where.index])
-    total, metrics = learner(batches)
-    torch.testing.assert_close(metrics["mlm/loss"], expected.detach(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(total, 2 * expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_pretrained_model_gets_an_embedding_for_del(

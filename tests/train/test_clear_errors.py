@@ -5,9 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
 
-from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.options import RecipeError
 from clearspan.train.run import main
@@ -24,12 +22,8 @@ def other_shards(
 ) -> dict[str, Path]:
     """Datasets that a CLEAR recipe cannot take as they are."""
     root = tmp_path_factory.mktemp("shards")
-    augmenter = Augmenter(
-        Augmentation.parse("del-span"), Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
-    )
     folders = {
         "bare": write_sentences(root / "bare", sentences[:40], del_tokenizer_folder),
-        "one": write_sentences(root / "one", sentences[:40], del_tokenizer_folder, augmenter, 1),
         "no-del": write_sentences(root / "no-del", sentences[:40], tokenizer_folder),
     }
     for name, change in (("no-mask", {"mask_token": None}), ("no-cls", {})):
@@ -62,7 +56,6 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
             "holds 0: make the shards again with --views 2",
             2,
         ),
-        (["data.text.path={one}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"], "holds 1", 2),
         (
             ["objectives.clear.views=auto", "objectives.clear.synonyms=null"],
             "augment subs+del-span: the views of {sentences} are of del-span",
@@ -86,24 +79,15 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["data.text.path={no-del}"], "has no [DEL]: make the shards again", 2),
         (["data.text.path={no-mask}"], "objectives.mlm: the tokenizer has no mask token", 2),
         (["data.text.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
-        (
-            ["data.text.path={documents}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"],
-            "views: stored needs two views, {documents} holds 0",
-            2,
-        ),
         (["objectives.clear.augment=''"], "objectives.clear: augment is not set", 2),
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
         (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
-        (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
-        (["objectives.clear.pool=last"], "objectives.clear: pool 'last' is not one of first, mean", 2),
         (
             ["objectives.clear.pool=mean"],
             "objectives.clear: pool: mean needs a model that pools by the mean, and this one has cls pooling: set",
             2,
         ),
-        (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
-        (["objectives.clear.head_dim=-1"], "objectives.clear: head_dim -1 must be positive, or 0", 2),
-        (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
+        (["objectives.mlm.copies=2", "objectives.mlm.input=clear/view_0"], "objectives.mlm: copies 2 has no effect", 2),
         (
             ["objectives.mlm.input=anchor"],
             "objectives.mlm: input: anchor needs an objective of type spans on data.text",
@@ -115,16 +99,9 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
             "training.epochs 2, with its steps 74 must be more than optimizer.warmup_steps 80",
             2,
         ),
-        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps: -1 should be greater than or equal to 0", 2),
-        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm: -1 should be greater than or equal to 0", 2),
         (
             ["data.text.batch_size=2", "training.gradient_accumulation_steps=2"],
             "objectives.clear contrasts the examples of one micro-batch with each other and needs 2 or more",
-            2,
-        ),
-        (
-            ["training.gradient_accumulation_steps=0"],
-            "training.gradient_accumulation_steps: 0 should be greater than or equal to 1",
             2,
         ),
         (

@@ -6,13 +6,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.engine.partitions import from_adamw, repartition, slice_of, to_adamw
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 
@@ -28,87 +26,6 @@ EXTRAS = [
     "objectives.spans.head_dim=15",  # odd, so that parts have padding
     "objectives.spans.head_hidden=15",
 ]
-
-
-def saved_by(ranks: int, groups: list[torch.Tensor]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return (parts, lengths): the parts that ranks save of flat groups and their moments.
-
-    DeepSpeed cuts groups into equal, even lengths.
-    """
-    lengths = [-(-len(group) // (2 * ranks)) * 2 for group in groups]
-    parts = []
-    for rank in range(ranks):
-        cuts = [group[rank * length : (rank + 1) * length] for group, length in zip(groups, lengths, strict=True)]
-        moments = [torch.cat([cut, cut.new_zeros(n - len(cut))]) for cut, n in zip(cuts, lengths, strict=True)]
-        state = {
-            key: {"step": torch.tensor(3.0), "exp_avg": padded / 2, "exp_avg_sq": padded**2}
-            for key, padded in enumerate(moments)
-        }
-        described = [{"params": [key], "lr": 0.1} for key in range(len(groups))]
-        paddings = [n - len(cut) for cut, n in zip(cuts, lengths, strict=True)]
-        parts.append(
-            {
-                "base_optimizer_state": {"all": {"state": state, "param_groups": described}},
-                "single_partition_of_fp32_groups": cuts,
-                "group_paddings": paddings,
-                "partition_count": [ranks] * len(groups),
-                "clip_grad": 1.0,
-            }
-        )
-    return parts, lengths
-
-
-@pytest.mark.parametrize("before, now", itertools.permutations((1, 2, 3, 5, 8), 2))
-def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> None:
-    """With a group of one element, most ranks hold only padding."""
-    groups = [torch.arange(1.0, 1 + size) for size in (1, 9, 64, 101)]
-    parts, _ = saved_by(before, groups)
-    expected, lengths = saved_by(now, groups)
-    for rank in range(now):
-        assert str(repartition(parts, rank, now, lengths)) == str(expected[rank])
-
-
-def adamw(groups: list[list[torch.Tensor]]) -> dict[str, Any]:
-    """Return the state that AdamW saves without ZeRO: moments by parameter, groups that list their parameters."""
-    described, state = [], {}
-    for group in groups:
-        described.append({"params": list(range(len(state), len(state) + len(group))), "lr": 0.1})
-        for parameter in group:
-            state[len(state)] = {"step": torch.tensor(3.0), "exp_avg": parameter / 2, "exp_avg_sq": parameter**2}
-    return {"all": {"state": state, "param_groups": described}}
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_state_is_shared_out_and_put_back_as_it_was(ranks: int) -> None:
-    """From stage 0 to the parts of ranks, and back."""
-    groups = [[torch.arange(1.0, 7).view(2, 3), torch.arange(7.0, 12)], [torch.arange(12.0, 21).view(3, 3)]]
-    flat = [torch.arange(1.0, 12), torch.arange(12.0, 21)]
-    expected, lengths = saved_by(ranks, flat)
-    (like,), _ = saved_by(1, flat)
-    whole = from_adamw(adamw(groups), groups, like)
-    parts = [repartition([whole], rank, ranks, lengths) for rank in range(ranks)]
-    assert str(parts) == str(expected)
-    assert str(to_adamw(parts, groups)) == str(adamw(groups))
-
-
-def test_before_the_first_step_there_are_no_moments_to_cut() -> None:
-    """A run saves the initial weights if a score picks the best checkpoint."""
-    groups = [[torch.arange(1.0, 7)]]
-    parts, _ = saved_by(2, groups[0])
-    empty = adamw(groups)
-    empty["all"]["state"] = {}
-    for part in parts:
-        part["base_optimizer_state"]["all"]["state"] = {}
-    assert repartition(parts, 0, 1, [6])["base_optimizer_state"]["all"]["state"] == {}
-    assert to_adamw(parts, groups) == empty
-    assert from_adamw(empty, groups, parts[0])["base_optimizer_state"]["all"]["state"] == {}
-
-
-def test_a_part_is_a_copy_that_keeps_nothing_else_alive() -> None:
-    pieces = [torch.arange(4.0), torch.arange(4.0, 8.0)]
-    part = slice_of(pieces, 1, 3)
-    assert part.tolist() == [1, 2] and part.untyped_storage().nbytes() == 8
-    assert slice_of(pieces, 3, 6).tolist() == [3, 4, 5] and slice_of(pieces, 8, 8).tolist() == []
 
 
 def examples(told: Path, ranks: list[int]) -> list[list[list[int]]]:

@@ -1,9 +1,6 @@
 """Several datasets side by side: each with a stream, epochs and draws of its own."""
 
-import io
 import itertools
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +12,11 @@ from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.data.stream import StreamState
-from clearspan.train.engine.display import Display
 from clearspan.train.engine.loop import total_steps
-from clearspan.train.engine.tracking import Tracker
 from clearspan.train.learner import Learner
 from clearspan.train.options import RecipeError
 from tests.train.conftest import write_dataset
-from tests.train.ranks import train_alone
-from tests.train.runs import metrics
 
-SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
 TWO = [
     "objectives.spans.data=text",
     "objectives.mlm=null",
@@ -73,26 +65,6 @@ def test_any_state_continues_every_dataset_as_if_never_stopped(two: list[str]) -
         assert its_state == state and all(torch.equal(expected[name].ids, found[name].ids) for name in expected)
 
 
-@pytest.mark.slow
-def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) -> None:
-    """Ten documents are two steps of four: at start how often they will be passed over, then each time."""
-    run = tmp_path / "run"
-    done = train_alone(*two, "training.max_steps=5", f"output={run}", quiet=False)
-    assert done.returncode == 0, done.stderr
-    told = [line for line in done.stdout.splitlines() if line.startswith("data.")]
-    assert re.fullmatch(
-        r"data\.more: its 10 examples are read 2\.5 times while data\.text is read 0\.\d+ times", told[0]
-    )
-    assert told[1:] == [
-        "data.more: starts epoch 2 over its 10 examples, at step 3",
-        "data.more: starts epoch 3 over its 10 examples, at step 5",
-    ]
-    found = metrics(run, ("epoch/more", "epoch/text", "examples_per_s/more", "examples_per_s/text"))
-    assert [line["epoch/more"] for line in found] == [0.4, 0.8, 1.4, 1.8, 2.4]
-    assert all(0 < line["epoch/text"] <= 1 for line in found)
-    assert all(line["examples_per_s/text"] == pytest.approx(2 * line["examples_per_s/more"]) for line in found)
-
-
 def test_the_primary_datasets_epochs_are_the_runs(two: list[str]) -> None:
     epochs = ["training.max_steps=0", "training.epochs=3"]
     for primary, named in ([], "text"), (["training.primary=more"], "more"):
@@ -100,14 +72,6 @@ def test_the_primary_datasets_epochs_are_the_runs(two: list[str]) -> None:
         recipe = load("demo", [*two, *epochs, *primary, "output=unused"])
         assert total_steps(recipe, feed) == 3 * feed.streams[named].steps_per_epoch
     assert feed.streams["text"].steps_per_epoch > feed.streams["more"].steps_per_epoch == 2
-
-
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_rate_that_rises_for_the_whole_run_is_refused(two: list[str], schedule: str) -> None:
-    _, feed = feed_of(two)
-    rising = [f"optimizer.schedule={schedule}", "optimizer.warmup_steps=6", "training.max_steps=6", "output=unused"]
-    with pytest.raises(RecipeError, match=r"training\.max_steps 6 must be more than optimizer\.warmup_steps 6"):
-        total_steps(load("demo", [*two, *rising]), feed)
 
 
 def test_datasets_that_are_passed_over_more_or_less_than_once_are_named(two: list[str]) -> None:
@@ -137,29 +101,6 @@ def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
     assert feed.begun(feed.start(), ended) == []
     assert feed.begun(ended, begun) == ["data.more: starts epoch 2 over its 10 examples"]
     assert feed.epochs(begun)["more"] == 1.4
-
-
-def test_of_many_passes_fewer_and_fewer_are_told(two: list[str]) -> None:
-    _, feed = feed_of(two)
-    states = [{"text": StreamState(0, 8), "more": StreamState(epoch, 4)} for epoch in range(1000)]
-    lines = [line for before, after in itertools.pairwise(states) for line in feed.begun(before, after)]
-    told = [int(re.findall(r"epoch (\d+)", line)[0]) for line in lines]
-    assert told == [2, 3, 4, 8, 16, 32, 64, 128, 256, 512]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_what_is_told_in_training_does_not_tear_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setattr(sys, "stderr", screen)
-    tracker = Tracker(tmp_path, Display(4, 0, quiet=False))
-    tracker.display.tell("data.more: starts epoch 2")
-    tracker.close()
-    assert re.search(r"train: +0%.*\r +\rdata\.more: starts epoch 2\n.*train: +0%", screen.getvalue(), re.DOTALL)
 
 
 def test_datasets_of_different_tokenizers_are_refused(two: list[str], sentences_folder: Path) -> None:

@@ -20,8 +20,7 @@ from clearspan.train.gradient_caching import cache, joined
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import ContrastiveObjective, Encoded
 from clearspan.train.options import ALL, Recipe, RecipeError
-from tests.train import runs
-from tests.train.ranks import run_on_ranks, train_alone
+from tests.train.ranks import run_on_ranks
 
 EXAMPLES, MICRO_BATCHES = 64, 8
 CACHING = [f"training.gradient_accumulation_steps={MICRO_BATCHES}", "training.gradient_caching=true"]
@@ -260,32 +259,6 @@ def test_the_trainer_makes_the_same_steps_at_every_zero_stage_and_in_turns(tiny:
                 torch.testing.assert_close(weights[key], one[2][key], atol=1e-5, rtol=1e-4, msg=f"{way}: {key}")
 
 
-@pytest.mark.slow
-def test_more_than_losses_and_counts_is_computed_at_logged_steps_alone(tiny: list[str]) -> None:
-    plain = [*tiny, "data.text.batch_size=64", "training.logging_steps=2"]
-    (found,) = run_on_ranks(Trained({"plain": plain, "cached": [*plain, *CACHING]}), 1)
-    for unlogged, logged, _ in found.values():
-        more = {"spans/accuracy", "spans/alignment", "spans/uniformity", "mlm/accuracy"}
-        assert logged.keys() - unlogged.keys() == more and unlogged.keys() < logged.keys()
-
-
-@pytest.mark.exhaustive
-def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
-    """With dropout, bf16, a memory and activations that are computed again."""
-    words = [*tiny, *DROPOUT, "objectives.spans.memory=48", "data.text.batch_size=16", "training.bf16=true"]
-    words += ["training.gradient_accumulation_steps=4", "training.gradient_caching=true"]
-    words += ["training.activation_checkpointing=true"]
-    outputs = [f"output={tmp_path / name}" for name in ("whole", "stopped")]
-    done = train_alone(*words, outputs[0])
-    assert done.returncode == 0, done.stderr
-    stopped = train_alone(*words, outputs[1], script="tests/train/terminated_at.py", at=3)
-    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
-    resumed = train_alone(*words, outputs[1], "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    whole, other = (runs.metrics(tmp_path / name, ("loss", "spans/loss", "grad_norm")) for name in ("whole", "stopped"))
-    assert whole == other and runs.same_weights(tmp_path / "whole", tmp_path / "stopped")
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -315,16 +288,6 @@ def test_the_vectors_gradients_are_fp32_under_autocast(tiny: list[str], monkeypa
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.pooled, other.pooled) and len(one.parameters) == 2
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(one.parameters, other.parameters, strict=True))
-
-
-def test_micro_batches_of_one_example_are_enough(tiny: list[str]) -> None:
-    """Which have nothing to be told from by themselves."""
-    given = [*tiny, "objectives.spans.sampler.num_anchors=1", "training.gradient_accumulation_steps=8"]
-    with pytest.raises(RecipeError, match="contrasts the examples of one micro-batch"):
-        made(given)
-    learner, feed, _ = made([*given, "training.gradient_caching=true"])
-    cached = learner.cache(micro_batches(learner, feed, 8))
-    assert len(cached) == 8 and cached[0].losses["spans"] > 0
 
 
 def test_a_contrast_that_asks_for_more_than_vectors_is_told(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

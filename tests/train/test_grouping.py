@@ -34,11 +34,6 @@ def test_equal_lengths_lie_together_and_the_rows_go_back() -> None:
     assert torch.equal(grouped.sequence, pack_ids(expected).sequence)
 
 
-def test_a_batch_that_is_grouped_already_stays_as_it_is() -> None:
-    packed = pack_ids(sequences(sorted(LENGTHS, reverse=True)))
-    assert by_length(packed) == (packed, None)
-
-
 def test_patches_stay_first() -> None:
     lengths = torch.tensor(LENGTHS)
     tokens = torch.cat([torch.tensor(row) for row in sequences()])
@@ -64,16 +59,6 @@ def test_states_and_gradients_are_those_in_the_examples_order(name: str, monkeyp
         found.append([hidden, *(p.grad for p in encoder.base.parameters() if p.grad is not None)])
     for ours, expected in zip(*found, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_states_of_a_sequence_do_not_depend_on_its_company() -> None:
-    """To rounding, and among sequences of one length to the bit."""
-    encoder, _ = models(CONFIGS["roberta"])
-    with torch.no_grad():
-        mixed = encoder(pack_ids(sequences())).split(LENGTHS)
-        again = encoder(pack_ids(list(reversed(sequences())))).split(LENGTHS[::-1])
-    for one, other in zip(mixed, reversed(again), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_one_call_of_attention_a_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,11 @@
 """What DeCLUTR's first version adds to the contrast (its Figure S1): projection heads and a cross-batch memory."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
-from torch import nn
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed
@@ -17,9 +15,8 @@ from clearspan.train.learner import Learner
 from clearspan.train.losses import nt_xent
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.options import RecipeError
-from tests.train import runs
-from tests.train.ranks import run_on_ranks, train_alone
-from tests.train.test_learner import learner_and_batch, step
+from tests.train.ranks import run_on_ranks
+from tests.train.test_learner import learner_and_batch
 
 HEAD = ["objectives.spans.head=relu", "objectives.spans.head_dim=16", "objectives.spans.head_hidden=16"]
 MEMORY = "objectives.spans.memory=24"
@@ -48,14 +45,6 @@ def test_v1s_head_is_two_matrices_and_relu_over_each_span_before_the_mean(tiny: 
     assert metrics["spans/loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_linear_head_has_nothing_between_its_matrices(tiny: list[str]) -> None:
-    learner, batches, _ = learner_and_batch([*tiny, "objectives.spans.head=linear"])
-    first, second = dict(learner.objectives[0].named_parameters()).values()
-    anchors, positives = (rows @ (second @ first).T for rows in pooled(learner, batches))
-    loss = learner(batches)[1]["spans/loss"]
-    assert loss.item() == pytest.approx(nt_xent(anchors, positives, 0.05).item(), rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("options", "shapes"),
     [
@@ -72,24 +61,10 @@ def test_a_head_has_the_layers_that_are_asked_for(tiny: list[str], options: str,
     assert [tuple(p.shape) for p in learner.objectives[0].parameters()] == shapes
 
 
-@pytest.mark.parametrize("objective", ["simcse", "clear"])
-def test_other_objectives_have_the_same_heads(tiny: list[str], tiny_clear: list[str], objective: str) -> None:
-    only = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text"]
-    words = only if objective == "simcse" else tiny_clear
-    options = [f"objectives.{objective}.head=linear", f"objectives.{objective}.head_dim=8"]
-    recipe = "demo" if objective == "simcse" else "clear-subs+del-span"
-    learner, batches, _ = learner_and_batch([*words, *options], recipe=recipe)
-    (own,) = (one for one in learner.of_turn("all") if one.name == objective)
-    assert isinstance(own.head[1], nn.Identity) and own.head[2].out_features == 8
-    assert learner(batches)[0].isfinite()
-
-
 @pytest.mark.parametrize(
     ("option", "said"),
     [
         ("head_dim=8", "head_dim 8 has no effect with head: none: set it to 0"),
-        ("head_hidden=-1", "head_hidden -1 must be positive, or 0"),
-        ("memory=-1", "memory -1 must be positive, or 0 for none"),
     ],
 )
 def test_options_that_cannot_work_are_refused(tiny: list[str], option: str, said: str) -> None:
@@ -143,16 +118,6 @@ def test_nothing_is_remembered_outside_of_training() -> None:
     assert not memory.vectors.any()
 
 
-def test_the_temperature_divides_what_is_remembered_too() -> None:
-    batches, memory = batches_of_vectors(2), Memory(24, 16)
-    remembering(batches[:1], memory)
-    held = F.normalize(torch.cat(batches[0]))
-    logits = F.normalize(torch.cat(batches[1])) @ torch.cat([F.normalize(torch.cat(batches[1])), held]).T / 0.5
-    logits[torch.arange(12), torch.arange(12)] = -torch.inf
-    expected = F.cross_entropy(logits, torch.arange(12).roll(6))
-    assert memory.nt_xent(*batches[1], 0.5).item() == pytest.approx(expected.item(), rel=1e-5)
-
-
 def steps(overrides: list[str], rank: int = 0, ranks: int = 1) -> list[torch.Tensor]:
     """Loss and gradients of the third micro-batch, and the memory after it."""
     learner, _, recipe = learner_and_batch(overrides, rank, ranks)
@@ -184,26 +149,3 @@ def test_two_ranks_remember_what_one_does_in_its_order(tiny: list[str]) -> None:
         torch.testing.assert_close(own, vectors, atol=1e-5, rtol=0)
     for expected, *parts in zip([loss, *grads], *([one[0], *one[2:]] for one in found), strict=True):
         torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
-    for found, expected in zip(step([*tiny, MEMORY], static=True), step([*tiny, MEMORY]), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.exhaustive
-def test_a_terminated_run_resumes_bit_for_bit_and_exports_no_head(tiny: list[str], tmp_path: Path) -> None:
-    """With micro-batches, each of which sees those before it."""
-    words = [*tiny, MEMORY, *HEAD, "training.gradient_accumulation_steps=2"]
-    outputs = [f"output={tmp_path / name}" for name in ("whole", "stopped")]
-    assert train_alone(*words, outputs[0]).returncode == 0
-    stopped = train_alone(*words, outputs[1], script="tests/train/terminated_at.py", at=3)
-    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
-    resumed = train_alone(*words, outputs[1], "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    whole, other = (runs.metrics(tmp_path / name, ("loss", "spans/loss", "grad_norm")) for name in ("whole", "stopped"))
-    assert whole == other and runs.same_weights(tmp_path / "whole", tmp_path / "stopped")
-    from safetensors.torch import load_file
-
-    names = load_file(tmp_path / "whole" / "model" / "model.safetensors")
-    assert not [name for name in names if "objectives" in name or "vectors" in name]

@@ -1,8 +1,6 @@
 """Pictures on the host and as patches: crops, views and colours against references written from their definitions."""
 
 import colorsys
-import math
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -89,19 +87,6 @@ def test_a_crop_is_that_of_the_published_rule(width: int, height: int, key: int,
         assert (w + 0.5) / (h - 0.5) >= 3 / 4 and (w - 0.5) / (h + 0.5) <= 4 / 3
 
 
-def test_areas_and_aspects_of_crops_are_drawn_evenly() -> None:
-    """Of a picture that nearly every try fits into, against the 10th, 50th and 90th percentile of even draws."""
-    drawn = uniforms(range(4000))[:, : 4 * CROP_TRIES].reshape(-1, CROP_TRIES, 4)
-    boxes = np.array([crop_box((4000, 4000), one, 0.1) for one in drawn])
-    fits = np.array([next(tries((4000, 4000), one, 0.1))[2] for one in drawn])
-    assert fits.mean() > 0.85
-    shares, aspects = boxes[:, 2] * boxes[:, 3] / 4000**2, boxes[:, 2] / boxes[:, 3]
-    small = shares < 0.7  # of which every try fits, whatever its aspect
-    np.testing.assert_allclose(np.quantile(shares[small], [0.1, 0.5, 0.9]), [0.16, 0.4, 0.64], atol=0.02)
-    even = np.exp(np.array([-0.8, 0, 0.8]) * math.log(4 / 3))
-    np.testing.assert_allclose(np.quantile(aspects[small], [0.1, 0.5, 0.9]), even, atol=0.02)
-
-
 def changed(picture: np.ndarray, which: str, factor: float) -> np.ndarray:
     """A picture (h, w, 3) in grey levels with one property changed, in floating point."""
     grey = (picture @ [299, 587, 114] / 1000)[..., None]
@@ -135,31 +120,12 @@ def as_levels(picture: Image.Image) -> np.ndarray:
     return np.asarray(picture, np.float64)
 
 
-def test_a_view_without_changes_is_the_crop_resized(photograph: Image.Image, square: Image.Image) -> None:
-    assert view(square, drawn(), whole(96)) == square
-    one = uniforms(range(1))[0]
-    left, top, width, height = crop_box(photograph.size, one[: 4 * CROP_TRIES].reshape(CROP_TRIES, 4), 0.2)
-    crop = photograph.crop((left, top, left + width, top + height))
-    assert view(photograph, one, Config(**PLAIN)) == crop.resize((224, 224), Image.Resampling.BILINEAR)
-
-
 @pytest.mark.parametrize("strength", [0.0, 0.3, 0.8, 0.999])
 @pytest.mark.parametrize("which", ["brightness", "contrast", "saturation"])
 def test_brightness_contrast_and_saturation_are_blends(square: Image.Image, which: str, strength: float) -> None:
     config = whole(96, jitter_probability=1.0, jitter=only(which))
     found = as_levels(view(square, drawn(**{which: strength}), config))
     assert np.abs(found - changed(as_levels(square), which, 1 + 0.4 * (2 * strength - 1))).max() <= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strength", [0.0, 0.3, 0.8, 0.999])
-def test_a_turn_of_the_hue_is_one_of_the_colour_circle(square: Image.Image, strength: float) -> None:
-    """8-bit HSV has 255 hues: six grey levels of a bright colour."""
-    config = whole(96, jitter_probability=1.0, jitter=only("hue"))
-    found = as_levels(view(square, drawn(hue=strength), config))
-    expected = changed(as_levels(square), "hue", 0.1 * (2 * strength - 1))
-    assert np.abs(found - expected).max() <= 10 and np.abs(found - expected).mean() < 2
-    assert np.abs(found - as_levels(square)).mean() > 3, "the photograph has colours"
 
 
 @given(st.integers(-127, 127), st.integers(0, 999))
@@ -193,30 +159,6 @@ def test_a_view_is_its_steps_one_after_the_other(photograph: Image.Image) -> Non
             same_draws = np.concatenate([np.full(4 * CROP_TRIES, 0.5), one[4 * CROP_TRIES :]])
             expected = view(expected, same_draws, whole(224, **step))
         assert view(photograph, one, Config()) == expected
-
-
-def test_every_order_of_the_changes_and_every_strength_is_as_likely() -> None:
-    many = uniforms(range(24_000))
-    orders = Counter(map(tuple, np.argsort(many[:, ORDER]).tolist()))
-    assert len(orders) == 24 and min(orders.values()) > 850 and max(orders.values()) < 1150
-    np.testing.assert_allclose(many.mean(0), 0.5, atol=0.01)
-    np.testing.assert_allclose(np.corrcoef(many, rowvar=False), np.eye(DRAWS), atol=0.035)
-
-
-@pytest.mark.exhaustive
-def test_mirrored_jittered_and_grey_are_as_many_as_the_probabilities_say(square: Image.Image) -> None:
-    small = square.resize((8, 8))
-    asymmetric = np.asarray(small)
-    many = uniforms(range(6000))
-    many[:, : 4 * CROP_TRIES] = 0.5
-
-    def share(changed_by: str, **options: object) -> float:
-        views = (np.asarray(view(small, one, whole(8, **options))) for one in many)
-        return float(np.mean([bool((found != asymmetric).any()) for found in views]))
-
-    assert share("flip", flip_probability=0.5) == pytest.approx(0.5, abs=0.02)
-    assert share("jitter", jitter_probability=0.8) == pytest.approx(0.8, abs=0.02)
-    assert share("grey", grey_probability=0.2) == pytest.approx(0.2, abs=0.02)
 
 
 def rows_of(folder: Path, count: int) -> Rows:

@@ -1,19 +1,16 @@
 """Objectives over one packed forward."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.data.batch import Batch, Rows, TokenLists
 from clearspan.train.data.feed import MicroBatch
@@ -24,7 +21,7 @@ from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Packed, pack, pack_ids
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
-from tests.train.ranks import run_on_ranks, train_alone
+from tests.train.ranks import train_alone
 
 
 def learner_and_batch(
@@ -54,30 +51,6 @@ def step(
     loss, _ = learner(batches)
     loss.backward()
     return [loss.detach(), *(p.grad for p in learner.parameters() if p.grad is not None)]
-
-
-@dataclasses.dataclass
-class StepOnARank:
-    """`step`, to be sent to other processes."""
-
-    overrides: list[str]
-    recipe: str = "demo"
-
-    def __call__(self, rank: int, ranks: int) -> list[torch.Tensor]:
-        return step(self.overrides, rank, ranks, recipe=self.recipe)
-
-
-@pytest.mark.slow
-def test_two_ranks_give_the_loss_and_gradients_of_one_on_the_same_documents(tiny: list[str]) -> None:
-    one, (first, second) = step(tiny), run_on_ranks(StepOnARank(tiny), 2)
-    assert len(one) == len(first) > 30
-    for expected, a, b in zip(one, first, second, strict=True):
-        torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
-    for expected, found in zip(step(tiny), step(tiny, static=True), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_two_objectives_mask_different_blocks_of_one(tiny: list[str]) -> None:
@@ -150,23 +123,6 @@ def test_two_forwards_at_once_give_what_each_gives_alone(tiny: list[str]) -> Non
     loss.backward()
     assert torch.equal(loss, alone) and not torch.equal(changed, alone)
     assert all(map(torch.equal, expected, [p.grad for p in learner.parameters() if p.grad is not None]))
-
-
-def test_masking_takes_15_percent_of_anchor_tokens_80_10_10(tiny: list[str]) -> None:
-    learner, batches, _ = learner_and_batch([*tiny, "data.text.batch_size=64"])
-    packed, masked, where = packed_and_masked(learner, batches["text"])
-    before, after, candidates = packed.ids, masked.ids, packed.content & (packed.sequence < packed.blocks[0].stop)
-    chosen = torch.zeros_like(candidates)
-    chosen[where.index] = True
-    assert not (chosen & ~candidates).any() and torch.equal(before[~chosen], after[~chosen])
-    assert torch.equal(where.labels, before[where.index])
-    number = chosen.sum().item()
-    assert number / candidates.sum().item() == pytest.approx(0.15, abs=0.03)
-    is_mask = (after[chosen] == learner.special.mask).sum().item()
-    kept = (after[chosen] == before[chosen]).sum().item()
-    assert is_mask / number == pytest.approx(0.8, abs=0.08)
-    assert kept / number == pytest.approx(0.1, abs=0.06)
-    assert (number - is_mask - kept) / number == pytest.approx(0.1, abs=0.06)
 
 
 def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
@@ -284,25 +240,6 @@ def test_a_head_that_lacks_a_weight_is_refused_where_it_is_trained(
         learner_and_batch(given)
     without, _, _ = learner_and_batch([*given, "objectives.mlm=null"])
     assert without.encoder.new_weights == []
-
-
-def test_a_folder_without_a_layer_is_not_trained_on(tiny: list[str], tokenizer_folder: Path, tmp_path: Path) -> None:
-    learner, _, _ = learner_and_batch(tiny)
-    given = pretrained(tiny, learner.encoder.model, tokenizer_folder, tmp_path / "model")
-    weights = load_file(tmp_path / "model" / "model.safetensors")
-    kept = {name: weight for name, weight in weights.items() if "layer.1." not in name}
-    save_file(kept, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(RecipeError, match=r"lacks 16 of its weights: roberta\.encoder\.layer\.1\."):
-        learner_and_batch(given)
-
-
-def test_embeddings_go_up_to_the_largest_id_of_a_vocabulary_with_gaps(tiny: list[str], tokenizer_folder: Path) -> None:
-    tokenizer = load_tokenizer(tokenizer_folder)
-    record = json.loads(tokenizer.backend_tokenizer.to_str())
-    record["model"]["vocab"]["far"] = 1700
-    gaps = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)), pad_token="<pad>")
-    assert len(gaps) == 1501
-    assert build_encoder(load("demo", [*tiny, "output=unused"]), gaps).config.vocab_size == 1701
 
 
 def test_two_objectives_of_one_type_draw_differently(tiny: list[str]) -> None:

@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearspan.train.build_encoder import build_encoder
-from clearspan.train.config.recipe import load
 from clearspan.train.engine.optimization import optimizer_groups
 from clearspan.train.learner import Learner
-from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.run import main
 from tests.train import runs
@@ -33,7 +30,6 @@ PARTS = [
     "optimizer.heads.learning_rate=0.03",
 ]
 LAST = ["model.train=last-1", "optimizer.heads.learning_rate=0.03", "training.activation_checkpointing=true"]
-LAYER_TYPES = "model.config.layer_types=[full_attention, full_attention]"
 PORT = 27300 + os.getpid() % 300
 
 
@@ -99,16 +95,6 @@ def test_a_part_of_the_base_model_trains_and_all_heads(pretrained: list[str], tr
     }
     assert any("lm_head" in name for name in names) and any("objectives.0" in name for name in names)
     assert {id(p) for p in learner.parameters() if p.requires_grad} == set(map(id, learner.parameters_of("all")))
-
-
-def test_the_norm_after_the_layers_trains_with_the_last_of_them(tokenizer_folder: Path) -> None:
-    """ModernBERT has one; its layers have other names than RoBERTa's."""
-    recipe = load("demo", ["data.text.path=d", "output=o", "model.config.num_hidden_layers=2", LAYER_TYPES])
-    encoder = build_encoder(recipe, load_tokenizer(tokenizer_folder))
-    encoder.freeze("last-1")
-    trained = {name for name, parameter in encoder.base.named_parameters() if parameter.requires_grad}
-    assert trained == {n for n, _ in encoder.base.named_parameters() if n.startswith(("layers.1.", "final_norm."))}
-    assert "final_norm.weight" in trained and "layers.1.mlp.Wi.weight" in trained
 
 
 def plain_steps(overrides: list[str], rates: dict[str, tuple[float, float]], unfrozen: str) -> dict[str, Tensor]:
@@ -263,11 +249,3 @@ def test_pictures_need_layers_that_train(pretrained: list[str], images_folder: P
     with pytest.raises(RecipeError, match=refused):
         made([*given, "model.train=embeddings"])
     made([*given, "model.train=last-1"])
-
-
-def test_a_turn_differs_in_one_option_of_a_part_and_takes_the_other(tiny: list[str]) -> None:
-    alternate = ["optimization=alternate", "objectives.mlm.turn=mlm", "objectives.mlm.input=separate"]
-    alternate += [f"objectives.mlm.sampler.{key}" for key in ("max_span=24", "min_span=4")]
-    _, _, recipe = made([*tiny, *alternate, *PARTS[:2], "turns.mlm.embeddings.learning_rate=0.2"])
-    found = {turn: options.parts()["embeddings"] for turn, options in recipe.optimizers().items()}
-    assert found == {"spans": (0.1, 0.0), "mlm": (0.2, 0.0)}

@@ -15,7 +15,6 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.recipe import load, modality
-from clearspan.train.data.stream import StreamError
 from clearspan.train.modalities.images import Config, Images, PatchEmbedding
 from clearspan.train.options import DatasetConfig, RecipeError
 from clearspan.train.run_folder import INPUTS, check, inputs
@@ -68,29 +67,20 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
     assert not any(torch.equal(value, other[name]) for name, value in first.items() if value.abs().sum() > 0)
 
 
-def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) -> None:
-    learner, batches, _ = learner_and_batch([*tiny_images, "data.others.modality.hidden_size=24"])
-    (embedding,) = learner.embeddings.values()
-    assert embedding.project.weight.shape == (32, 24) and learner(batches)[0].isfinite()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["image_size=60"], "modality: image_size 60 is not a multiple of patch_size 16"),
-        (["patch_size=0"], "modality: image_size 64 is not a multiple of patch_size 0"),
-        (["jitter=[0.4,0.4,0.4,0.6]"], r"modality: jitter \[0.4, 0.4, 0.4, 0.6\] must be four numbers .* at most 0.5"),
-        (["jitter=[0.4,1.4,0.4,0.1]"], r"modality: jitter .* must be four numbers from 0 to 1"),
-        (["jitter=[0.4]"], r"modality: jitter \[0.4\] must be four numbers"),
-        (["min_scale=0"], "modality: min_scale 0.0 must lie above 0 and be at most 1"),
-        (["grey_probability=1.5"], "modality: grey_probability 1.5 must lie between 0 and 1"),
-        (["mean=[.nan,0,0]"], r"modality: mean \[nan, 0.0, 0.0\] must be three numbers"),
-        (["std=[0,1,1]"], r"modality: std \[0.0, 1.0, 1.0\] must be three numbers above 0"),
+        (
+            ["jitter=[0.4,0.4,0.4,0.6]"],
+            r"modality: jitter \[0.4, 0.4, 0.4, 0.6\]: the last number, of hue, is at most 0.5",
+        ),
+        (["min_scale=0"], "modality.min_scale: 0 should be greater than 0"),
+        (["mean=[.nan,0,0]"], r"modality.mean.0: nan should be"),
         (
             ["path={vit}", "hidden_size=32"],
-            "modality: hidden_size 32 must be 0 or positive, and 0 with path",
+            "modality: hidden_size 32 has no effect with path",
         ),
-        (["hidden_size=-1"], "modality: hidden_size -1 must be 0 or positive"),
         (
             ["image_size=1000000"],
             "modality: image_size 1000000 and patch_size 16: a view would have 3,000,000,000,000 values, and 67",
@@ -109,10 +99,7 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
         (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
         (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
-        (
-            ["colour=red"],
-            r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
-        ),
+        (["colour=red"], "unknown key 'data.others.modality.colour'"),
         (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*valid integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -190,8 +177,3 @@ def test_a_picture_that_cannot_be_decoded_is_named(images_folder: Path, how: str
     said = rf"^data\.others: the image of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
     with pytest.raises(ShardError, match=said):
         Images(Config(image_size=64)).collate(rows, two_keys(rows))
-
-
-def test_a_batch_that_the_ranks_cannot_share_is_refused(tiny_images: list[str]) -> None:
-    with pytest.raises(StreamError, match=r"^data\.others\.batch_size 8 is not a multiple of the 3 ranks"):
-        learner_and_batch([*tiny_images, "data.text.batch_size=9"], ranks=3)

@@ -9,8 +9,9 @@ import pytest
 from clearspan.train import __main__ as launcher
 from clearspan.train import reference, run
 from clearspan.train.config import layers
-from clearspan.train.config.keys import known_keys
-from clearspan.train.options import DatasetConfig
+from clearspan.train.config.keys import keys
+from clearspan.train.objectives import config_class, types
+from clearspan.train.options import DatasetConfig, Recipe
 from clearspan.train.schedules import OptimizerConfig
 from tests.conftest import ROOT
 
@@ -53,7 +54,7 @@ def test_the_page_is_what_the_command_writes(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_key_that_a_recipe_may_have_is_there() -> None:
-    wanted = known_keys({"data": {"text": {}}}, {"spans": {}, "clear": {}, "simcse": {}, "mlm": {}, "patches": {}})
+    wanted = keys(Recipe) + keys(DatasetConfig) + [key for name in types() for key in keys(config_class(name))]
     assert {f"training.{key}" for key in ("max_hours", "zero_stage")} < set(wanted)
     page = PAGE.read_text()
     assert [key for key in wanted if f"| `{key.rpartition('.')[2]}` |" not in page] == []

@@ -12,7 +12,6 @@ from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine import precision
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.options import Recipe, RecipeError
-from tests.train.ranks import train_alone
 
 FAST = Bfloat16(True, "this CPU has amx_bf16")
 EMULATED = Bfloat16(False, "this CPU has no instructions that multiply bfloat16", FAR_SLOWER)
@@ -66,15 +65,6 @@ def test_a_resumed_run_keeps_bf16_on_a_device_without_it_and_says_how_to_leave_i
     assert "15 to 30 times slower" in line and "set training.bf16=false" in line and "began with bf16" in line
 
 
-def test_a_resumed_run_keeps_fp32_on_a_device_with_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on(monkeypatch, EMULATED)
-    begun(tmp_path / "run", monkeypatch)
-    on(monkeypatch, FAST)
-    recipe = recipe_of(tmp_path / "run")
-
-    assert (resolve_precision(recipe, resume=True), recipe.training.bf16) == ([], False)
-
-
 def test_a_resumed_run_may_go_on_in_fp32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, FAST)
     begun(tmp_path / "run", monkeypatch)
@@ -99,16 +89,3 @@ def test_ranks_that_resolve_differently_are_refused(tmp_path: Path, monkeypatch:
 
     with pytest.raises(RecipeError, match=r"some ranks \(0\).*training\.bf16=false"):
         check_ranks(recipe_of(tmp_path))
-
-
-@pytest.mark.slow
-def test_a_run_on_a_cpu_limited_to_avx2_trains_in_fp32_and_its_card_says_so(
-    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    words = [word for word in tiny if "bf16" not in word]
-
-    done = train_alone(*words, "training.max_steps=1", f"output={tmp_path / 'run'}")
-
-    assert "training.bf16 auto: fp32: torch has no fast bfloat16 products on this CPU" in done.stdout
-    assert "  bf16: false\n" in (tmp_path / "run" / "model" / "README.md").read_text()

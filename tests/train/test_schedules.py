@@ -70,12 +70,6 @@ def test_every_schedule_takes_warm_up_steps(schedule: str) -> None:
     assert rates[0] > 0 and sorted(rates[:6]) == rates[:6] and rates[5] == 1 > rates[4]
 
 
-def test_warm_up_steps_take_the_place_of_the_fraction_that_rises() -> None:
-    by_fraction, by_steps = OptimizerConfig(cut_fraction=0.07), OptimizerConfig(cut_fraction=0.5, warmup_steps=7)
-    for step in range(100):
-        assert slanted_triangular(step, 100, by_steps) == slanted_triangular(step, 100, by_fraction)
-
-
 def test_constant_rises_as_linear_does_and_stays() -> None:
     options = OptimizerConfig(schedule="constant", warmup_steps=30)
     for step in range(30):

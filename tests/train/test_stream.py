@@ -46,15 +46,6 @@ def test_an_epoch_holds_every_document_once_then_another_order_begins(dataset_fo
     assert [batch.epochs.item() for batch, _ in drawn] == [0] * n + [1] * n
 
 
-def test_no_batch_crosses_an_epoch_or_holds_a_document_twice(dataset_folder: Path) -> None:
-    source = stream(dataset_folder)
-    assert source.dataset.num_examples % 8, "the test wants a remainder"
-    for batch, state in take(source, 3 * source.steps_per_epoch):
-        assert len(set(batch.ids.tolist())) == 8
-        assert set(batch.epochs.tolist()) == {state.epoch}
-    assert state.epoch == 2
-
-
 def test_tokens_are_those_of_the_shards(dataset_folder: Path, documents: list[list[int]]) -> None:
     ((batch, _),) = take(stream(dataset_folder), 1)
     known = {tuple(ids) for ids in documents}
@@ -120,14 +111,6 @@ def test_a_resume_reads_no_window_before_its_own(dataset_folder: Path, monkeypat
     assert len(read) == 1
 
 
-def test_seeds_give_other_orders_and_shuffling_crosses_shards(dataset_folder: Path) -> None:
-    assert ids(take(stream(dataset_folder), 3)) != ids(take(stream(dataset_folder, seed=4), 3))
-    wide = stream(dataset_folder, shuffle_shards=100)
-    in_order = [i for batch in wide.dataset for i in batch.column("id").to_pylist()]
-    places = [in_order.index(i) for i in ids(take(wide, 2))]
-    assert max(places) - min(places) > len(in_order) // 2
-
-
 def test_short_documents_are_an_error_or_left_out_and_counted(dataset_folder: Path, documents: list[list[int]]) -> None:
     """As an error before the first step: a run would come to it after hours."""
     with pytest.raises(StreamError, match=r"document \d+ has \d+ tokens, the spans need 400: .*short_documents"):
@@ -151,11 +134,6 @@ def test_shards_are_read_for_short_documents_only_where_the_manifest_does_not_te
         assert stream(dataset_folder, min_tokens=90, skip_short=skips).num_short == 0 and not read
     assert stream(dataset_folder, min_tokens=shortest).num_short == 0
     assert 0 < len(read) < len(Dataset(dataset_folder).shards)
-
-
-def test_no_document_long_enough_is_an_error_not_an_endless_loop(dataset_folder: Path) -> None:
-    with pytest.raises(StreamError, match="shorter than the 100000 tokens"):
-        stream(dataset_folder, min_tokens=100_000, skip_short=True)
 
 
 def test_what_cannot_be_batched_is_refused_with_the_key(
@@ -217,14 +195,6 @@ def test_epochs_are_of_the_share_and_a_resume_goes_on_in_it(dataset_folder: Path
     parts = [take(stream(dataset_folder, rank, 2, batch_size=4, share=0.4), count) for rank in range(2)]
     for (batch, _), *halves in zip(whole, *parts, strict=True):
         assert batch.ids.tolist() == [i for half, _ in halves for i in half.ids.tolist()]
-
-
-def test_a_share_says_how_many_of_how_many_it_reads(dataset_folder: Path) -> None:
-    source = stream(dataset_folder, batch_size=4, share=0.4)
-    (line,) = source.left_out()
-    n = source.dataset.num_examples
-    assert f"{source.num_examples} of {n} documents are read, data.text.share 0.4" in line
-    assert not stream(dataset_folder).left_out()
 
 
 def test_a_share_too_small_for_a_step_is_refused(dataset_folder: Path) -> None:

@@ -167,8 +167,3 @@ def test_layers_after_the_pooling_are_of_the_turns_that_pool(alternate: list[str
     head = set(learner.encoder.head.parameters())
     assert len(head) == 2 and head < set(learner.parameters_of("spans"))
     assert not head & set(learner.parameters_of("mlm"))
-
-
-def test_layers_that_no_objective_uses_are_not_made(alternate: list[str], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"model\.head: no objective uses"):
-        built([*alternate, "model.head=tanh", "objectives.spans=null", "turns=null", "optimization=sum"], tmp_path)

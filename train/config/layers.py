@@ -6,9 +6,9 @@ This module reads form only. `train.config.keys` knows which keys exist; `train.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -16,48 +16,17 @@ from clearspan.common.parsing import did_you_mean
 from clearspan.train.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
-MAX_BYTES = 1 << 20
-
-
-NUMBERS = {
-    "int": re.compile(r"(?:0|-?[1-9]\d*)$"),
-    "float": re.compile(
-        r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
-    ),
-}
-"""The forms of numbers. Others of YAML 1.1 are text: 007, 1_000, 0x1F and 12:30 may be the name of a folder."""
-
-FIRST_OF_NUMBERS = "-+.0123456789"
-
-
-def _with_numbers(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return pyyaml's rules for the types of plain values, with these forms of numbers and without dates."""
-    others = {f"tag:yaml.org,2002:{name}" for name in (*NUMBERS, "timestamp")}
-    kept = {first: [rule for rule in rules if rule[0] not in others] for first, rules in resolvers.items()}
-    for name, pattern in NUMBERS.items():
-        for first in FIRST_OF_NUMBERS:
-            kept[first] = [*kept.get(first, []), (f"tag:yaml.org,2002:{name}", pattern)]
-    return kept
+FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")
+"""The forms of a number with a fraction or an exponent; in YAML 1.1 alone, 5e-5 would be a text."""
+LENGTHS = ("epochs", "max_steps")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts texts in quotes that `_Loader`, or another reader of YAML, would take for something else."""
-
-
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBERS["float"], list(FIRST_OF_NUMBERS))
+    """Puts texts in quotes that `_Loader`, or another reader of YAML, would take for numbers."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as recipes use it: each key once, no aliases (a few of them expand to any size), 5e-5 a number, no dates."""
-
-    yaml_implicit_resolvers = _with_numbers(yaml.SafeLoader.yaml_implicit_resolvers)
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            alias = cast(Any, self).peek_event()
-            message = f"the alias *{alias.anchor} is not supported: write out the value that it stands for"
-            raise yaml.composer.ComposerError(None, None, message, alias.start_mark)
-        return super().compose_node(parent, index)
+    """YAML as recipes use it: a key that is given twice is an error, 5e-5 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -65,9 +34,12 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 message = f"the key {key.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
         return super().construct_mapping(node, deep)
+
+
+for reader in (_Dumper, _Loader):
+    reader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
 
 
 def names() -> list[str]:
@@ -104,19 +76,6 @@ def parse(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def read_value(text: str) -> Any:
-    """Return the value of an argument.
-
-    Raises:
-        ValueError: the text is not YAML, or a part of it would be a comment.
-    """
-    value = parse(text)
-    node = yaml.compose(text, _Loader)
-    if comment := text[node.end_mark.index if node else 0 :].strip():
-        raise ValueError(f"{comment!r} would be a comment: put the value in quotes")
-    return value
-
-
 def dump(content: Mapping[str, Any]) -> str:
     """Return a mapping as YAML, which `parse` reads as the same mapping."""
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False)
@@ -130,11 +89,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         RecipeError: the file is not YAML, or not a mapping.
     """
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
-        content = parse(data.decode("utf-8")) or {}
+        content = parse(path.read_text(encoding="utf-8")) or {}
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from None
     if not isinstance(content, dict):
@@ -164,26 +119,28 @@ def read_layers(path: Path) -> list[dict[Any, Any]]:
             raise RecipeError(f"{child}: extends: {parent!r} extends itself, directly or through other recipes")
 
 
-def read_override(override: str) -> dict[str, Any]:
+def read_argument(argument: str) -> dict[str, Any]:
     """Return the nested mapping of a `key=value` argument, whose value is YAML.
 
     Raises:
-        RecipeError: the argument has another form, or its value is not YAML.
+        RecipeError: the argument has another form, or its value is not YAML or holds a comment.
     """
-    if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
-        raise RecipeError(f"{override!r} is not key=value")
-    key, _, text = override.partition("=")
+    if not re.fullmatch(r"[\w.-]+=.*", argument, re.DOTALL):
+        raise RecipeError(f"{argument!r} is not key=value")
+    key, _, text = argument.partition("=")
     try:
-        value = read_value(text)
+        if " #" in text and text[0] not in "'\"":
+            raise ValueError("' #' begins a comment of YAML: put the value in quotes")
+        value = parse(text)
     except ValueError as error:
-        raise RecipeError(f"the argument {override[:80]!r}: {error}") from None
+        raise RecipeError(f"the argument {argument[:80]!r}: {error}") from None
     first, *others = key.split(".")
     for part in reversed(others):
         value = {part: value}
     return {first: value}
 
 
-def merge(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
+def merge(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a mapping overridden by another one: mappings merge key by key, any other value replaces."""
     merged = dict(below)
     for key, value in above.items():
@@ -192,19 +149,26 @@ def merge(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def drop_other_config(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping without its `model.config` if the one above it names another `model.config.model_type`: an
-    option of one architecture means nothing, or something else, to another.
+def without_replaced(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a recipe without what a file that extends it, or all arguments together, replace as a whole.
+
+    A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
+    `training.epochs` and `training.max_steps` the one that is set last counts.
     """
     old, new = _model_type(below), _model_type(above)
-    return below if None in (old, new) or old == new else merge(below, {"model": {"config": None}})
+    if None not in (old, new) and old != new:
+        below = merge(below, {"model": {"config": None}})
+    before, training = below.get("training"), above.get("training")
+    if isinstance(before, dict) and isinstance(training, dict) and any(training.get(key) for key in LENGTHS):
+        below = {**below, "training": {key: value for key, value in before.items() if key not in LENGTHS}}
+    return below
 
 
-def merge_layers(layers: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
+def merge_layers(layers: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
     """Return the mapping that files make together, the most distant one first."""
     merged: dict[Any, Any] = {}
     for layer in layers:
-        merged = merge(drop_other_config(merged, layer), layer)
+        merged = merge(without_replaced(merged, layer), layer)
     return merged
 
 

@@ -9,27 +9,26 @@ Each objective brings its own dataclass of options (`train.objectives`), and so 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearspan.common.parsing import did_you_mean
+from clearspan.common.parsing import closest
 from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset
-from clearspan.train.config.keys import KeyedError, check_names, keep_one_length, known_keys, nearest_key, typed
+from clearspan.train.config.keys import nearest_key, typed
 from clearspan.train.config.layers import (
-    MAX_BYTES,
-    drop_other_config,
     dump,
     find,
     merge,
     merge_layers,
     no_recipe,
+    read_argument,
     read_layers,
-    read_override,
+    without_replaced,
 )
 from clearspan.train.config.resume_policy import flat
-from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
+from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from clearspan.train.schedules import OptimizerConfig
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
@@ -51,28 +50,23 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     else in the file rather than in the one that it extends.
 
     Raises:
-        RecipeError: there is no such recipe, it is not YAML, a key is unknown, or a value cannot work. The message
-            names the argument that is wrong, or else the file.
+        RecipeError: there is no such recipe, it is not YAML, a key is unknown, or a value cannot work.
     """
     path = find(name_or_file)
     if not path.is_file():
         raise RecipeError(no_recipe(name_or_file))
-    words = [read_override(override) for override in overrides]
+    words = [read_argument(argument) for argument in overrides]
     try:
-        layers = read_layers(path)
-        before = merge_layers(layers)
+        files = merge_layers(read_layers(path))
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
+        _check_left_out(files, arguments)
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
-        merged = functools.reduce(merge, words, drop_other_config(before, arguments))
-        check_names(merged, before, arguments)
-        keep_one_length(merged, [*((str(path), layer) for layer in layers), ("the command line", arguments)])
+        merged = functools.reduce(merge, words, without_replaced(files, arguments))
         recipe = _typed(merged)
-        if unset := next((key for key, value in flat(merged).items() if value == MISSING), ""):
-            raise KeyedError(f"{unset} is not set; give it as {unset}=VALUE", unset)
+        for key, value in flat(merged).items():
+            refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
         check(recipe)
         return recipe
-    except KeyedError as error:
-        raise RecipeError(f"{error.blamed(overrides) or path}: {error}") from None
     except RecursionError:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
 
@@ -90,35 +84,60 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     for key, value in flat(merge_layers(read_layers(path))).items():
         if key.endswith(".type") and ":" in str(value) and value not in named:
             raise RecipeError(f"{path}: its run has {key} {value}, which this recipe does not name: start a new run")
-    return load(str(path))
+    try:
+        return load(str(path))
+    except RecipeError as error:
+        raise RecipeError(f"{path}: {error}") from None
+
+
+def _check_left_out(files: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a null that leaves out no entry, and whose name is similar to that of one."""
+    for section in ("data", "objectives"):
+        existing: Any = files.get(section)
+        changes: Any = arguments.get(section)
+        for name, value in changes.items() if isinstance(changes, dict) and isinstance(existing, dict) else ():
+            near = closest(name, map(str, existing))
+            refuse(
+                (
+                    value is None and name not in existing and near is not None,
+                    f"{section}.{name}: the recipe has no such entry to leave out; did you mean {section}.{near}?",
+                )
+            )
 
 
 def _typed(content: dict[Any, Any]) -> Recipe:
-    """Return a merged recipe as dataclasses; raise KeyedError if a key is unknown or missing, or a value is wrong."""
+    """Return a merged recipe as dataclasses; raise RecipeError if a key is unknown or missing, or a value is wrong."""
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither
 
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}
-    requested, turns = sections["objectives"], sections["turns"]
-    known = known_keys(sections, requested)
-    plain = {name: _without_nulls(content.get(name) or {}) for name in ("model", "optimizer")}
-    content = {**content, **plain, "data": sections["data"]}
-    recipe = typed(Recipe, {**content, "objectives": {}, "turns": {}}, known=known)
-    for name, options in requested.items():
+    plain = {name: _without_nulls(content.get(name) or {}) for name in ("model", "optimizer", "training")}
+    training = plain["training"]
+    if isinstance(training, dict) and training.get("max_steps") and (epochs := training.pop("epochs", 0)):
+        raise RecipeError(
+            f"training.epochs {epochs} and training.max_steps {training['max_steps']}: a run has one length: give one "
+            "of the two, the other as 0"
+        )
+    recipe = typed(Recipe, {**content, **plain, "data": sections["data"], "objectives": {}, "turns": {}})
+    for name, options in sections["objectives"].items():
         key, type_ = f"objectives.{name}", str(options.get("type") or name)
         if not objectives.is_type(type_):
-            others = [other for other in requested if other != name]
-            if options.get("type"):
-                near: str | None = did_you_mean(type_, objectives.types()).removeprefix("; ")
-            else:
-                near = nearest_key(key, [f"objectives.{other}" for other in (*others, *objectives.types())])
-            beside = f", and the recipe has {', '.join(others)}" if others else ""
+            others = [other for other in sections["objectives"] if other != name]
+            near = nearest_key(
+                f"objectives.{type_}", [f"objectives.{other}" for other in (*others, *objectives.types())]
+            )
             mend = near or f"the types are {', '.join(objectives.types())}, and module:Class"
-            raise KeyedError(f"{key}: no type {type_!r}{beside}; {mend}", key)
-        recipe.objectives[name] = typed(objectives.config_class(type_), options, f"{key}.", known)
+            raise RecipeError(
+                f"{key}: no type {type_!r}, and the recipe has {', '.join(others) or 'no others'}; {mend}"
+            )
+        try:
+            config = objectives.config_class(type_)
+        except PluginError as error:
+            raise RecipeError(f"{key}.type {error}") from None
+        recipe.objectives[name] = typed(config, options, f"{key}.")
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
-    for name, options in turns.items():
+    for name, options in sections["turns"].items():
         options = merge(dataclasses.asdict(recipe.optimizer), options)
-        recipe.turns[name] = typed(OptimizerConfig, options, f"turns.{name}.", known)
+        recipe.turns[name] = typed(OptimizerConfig, options, f"turns.{name}.")
     return recipe
 
 
@@ -132,15 +151,15 @@ def _without_nulls(content: Any) -> Any:
 def _mapping(section: str, content: Any) -> dict[str, Any]:
     """Return a section that maps names to options, without the names that are null."""
     if not isinstance(content, dict | None):
-        raise KeyedError(f"{section}: expected a mapping of names to options", section)
+        raise RecipeError(f"{section}: expected a mapping of names to options")
     entries: dict[str, Any] = _without_nulls(content or {})
     for name, value in entries.items():
         if not isinstance(value, dict):
             is_option = section == "data" and name in DatasetConfig.__dataclass_fields__
             mend = f"say data.NAME.{name}" if is_option else "expected a mapping of options"
-            raise KeyedError(f"{section}.{name}: {mend}", f"{section}.{name}")
+            raise RecipeError(f"{section}.{name}: {mend}")
         if not isinstance(name, str):
-            raise KeyedError(f"{section}.{name}: a name is text: put {name} in quotes", f"{section}.{name}")
+            raise RecipeError(f"{section}.{name}: a name is text: put {name} in quotes")
     return entries
 
 
@@ -148,7 +167,9 @@ def _only(data: dict[str, DatasetConfig], objective: str) -> str:
     """Return the name of the only dataset."""
     if len(data) != 1:
         known = ", ".join(data) or "none"
-        raise RecipeError(f"objectives.{objective}.data is not set; name the dataset that it reads: {known}")
+        raise RecipeError(
+            f"objectives.{objective}.data is not set; name the one of the datasets that it reads: {known}"
+        )
     return next(iter(data))
 
 
@@ -171,12 +192,7 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
         options_class = modalities.config_class(type_)
     except PluginError as error:
         raise RecipeError(f"{key}.type {error}") from None
-    known = [option.name for option in dataclasses.fields(options_class)]
     refuse(
-        *(
-            (option not in known, f"unknown key '{key}.{option}': {config.path} holds {kind}: {one_of(option, known)}")
-            for option in stated_options
-        ),
         (
             config.short_documents != "error",
             f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short",
@@ -210,5 +226,5 @@ def to_file(recipe: Recipe) -> bytes:
 def is_written(path: Path) -> bool:
     """Return whether a recipe.yaml is as a run wrote it."""
     with path.open("rb") as stream:
-        first, _, rest = stream.read(MAX_BYTES).partition(b"\n")
+        first, _, rest = stream.read().partition(b"\n")
     return first == f"{WRITTEN}{hashlib.sha256(rest).hexdigest()}".encode()

@@ -6,7 +6,6 @@ Checkpoints, the files that an export needs besides the weights, and exported mo
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,6 @@ NAME = "manifest.json"
 FORMAT = "clearspan-folder"
 VERSION = 1
 MAX_BYTES = 1 << 22
-ANY = re.compile(r".*", re.DOTALL)
 
 
 class DamageError(ValueError):
@@ -38,22 +36,14 @@ def files_in(folder: Path) -> list[str]:
     )
 
 
-def seal_folder(
-    folder: Path, kind: str, files: Mapping[str, FileInfo] | None = None, content: Mapping[str, Any] | None = None
-) -> None:
-    """Write the manifest of a folder.
-
-    Args:
-        files: the infos of its files; computed if not given.
-        content: more fields for the manifest.
-    """
-    infos = files or {name: FileInfo.of(folder / name) for name in files_in(folder)}
+def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
+    """Write the manifest of a folder, with all its files and more fields of `content`."""
     record = {
         "format": FORMAT,
         "version": VERSION,
         "kind": kind,
         **(content or {}),
-        "files": {name: asdict(infos[name]) for name in sorted(infos)},
+        "files": {name: asdict(FileInfo.of(folder / name)) for name in files_in(folder)},
     }
     write_bytes(folder / NAME, seal(record, indent=1))
 
@@ -96,14 +86,12 @@ def _check_file(path: Path, info: FileInfo) -> None:
         raise DamageError(f"{path}: cannot be read ({error})") from None
 
 
-def check_folder(
-    folder: Path, kind: str, loaded: re.Pattern[str] = ANY, whole: bool = True
-) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """Return (content, files) of a folder's manifest, after verifying the folder's files against it.
+def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True) -> dict[str, Any]:
+    """Return the content of a folder's manifest, after verifying the folder's files against it.
 
     Args:
-        loaded: the names that a loader of the folder would read; added files with other names are ignored.
         whole: whether a missing file is an error.
+        alone: whether another file is an error.
 
     Raises:
         DamageError: a file has changed or is missing.
@@ -111,9 +99,8 @@ def check_folder(
     """
     content, files = read_manifest(folder, kind)
     present = files_in(folder)
-    for name in present:
-        if name not in files and loaded.fullmatch(name):
-            raise AddedError(f"{folder / name}: not part of it")
+    if alone and (added := [name for name in present if name not in files]):
+        raise AddedError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
         _check_file(folder / name, files[name])
-    return content, files
+    return content

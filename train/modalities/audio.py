@@ -9,10 +9,11 @@ by dropout alone. The augmentations that its code has are options here.
 
 import dataclasses
 import math
-from typing import Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from scipy import special
 from torch import Tensor, nn
 
@@ -21,6 +22,8 @@ from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
+from clearspan.train.options import Count, Fraction
+from clearspan.train.schedules import Positive
 
 DRAWS = 7
 """Random numbers of a view: whether it is mixed, and with which clip; length and start of the masked bins, and of the
@@ -51,11 +54,11 @@ class Config(ModalityConfig):
     patch_size: int = 24
     positions: bool = True
     normalize: bool = True
-    freq_mask: int = 0
-    time_mask: int = 0
-    mixup: float = 0.0
-    mixup_alpha: float = 10.0
-    views: int = 1
+    freq_mask: Annotated[int, Ge(0), Le(MEL_BINS)] = 0
+    time_mask: Count = 0
+    mixup: Fraction = 0.0
+    mixup_alpha: Positive = 10.0
+    views: Literal[1, 2] = 1
 
     def check(self) -> None:
         if not 1 <= self.patch_size <= min(MEL_BINS, self.frames):
@@ -63,18 +66,10 @@ class Config(ModalityConfig):
                 f"patch_size {self.patch_size} must be at least 1, and at most frames {self.frames} and {MEL_BINS} bins"
             )
         check_view(f"frames {self.frames} and patch_size {self.patch_size}", MEL_BINS * self.frames, self.patches)
-        if not 0 <= self.freq_mask <= MEL_BINS:
-            raise ValueError(f"freq_mask {self.freq_mask} must lie between 0 and {MEL_BINS}")
-        if not 0 <= self.time_mask <= self.frames:
-            raise ValueError(f"time_mask {self.time_mask} must lie between 0 and frames {self.frames}")
-        if not 0 <= self.mixup <= 1:
-            raise ValueError(f"mixup {self.mixup} must lie between 0 and 1")
-        if not 0 < self.mixup_alpha < math.inf:
-            raise ValueError(f"mixup_alpha {self.mixup_alpha} must be positive")
+        if self.time_mask > self.frames:
+            raise ValueError(f"time_mask {self.time_mask} is more than frames {self.frames}")
         if self.mixup_alpha != type(self).mixup_alpha and not self.mixup:
             raise ValueError(f"mixup_alpha {self.mixup_alpha} has no effect without mixup")
-        if self.views not in (1, 2):
-            raise ValueError(f"views {self.views} is not 1 or 2")
         if self.views == 2 and not (self.freq_mask or self.time_mask or self.mixup):
             raise ValueError("views 2 has no effect without freq_mask, time_mask or mixup")
 

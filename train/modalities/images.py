@@ -12,10 +12,11 @@ import functools
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le, Len
 from PIL import Image, ImageEnhance, UnidentifiedImageError
 from torch import Tensor, nn
 
@@ -24,6 +25,8 @@ from clearspan.shards import ShardError
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
+from clearspan.train.options import Count, Fraction
+from clearspan.train.schedules import Finite, Positive
 
 CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)
@@ -52,38 +55,27 @@ class Config(ModalityConfig):
     """
 
     path: str = ""
-    image_size: int = 224
-    patch_size: int = 16
-    hidden_size: int = 0
-    min_scale: float = 0.2
-    flip_probability: float = 0.5
-    jitter: list[float] = dataclasses.field(default_factory=lambda: [0.4, 0.4, 0.4, 0.1])
-    jitter_probability: float = 0.8
-    grey_probability: float = 0.2
-    mean: list[float] = dataclasses.field(default_factory=lambda: [0.485, 0.456, 0.406])
-    std: list[float] = dataclasses.field(default_factory=lambda: [0.229, 0.224, 0.225])
+    image_size: Annotated[int, Ge(1)] = 224
+    patch_size: Annotated[int, Ge(1)] = 16
+    hidden_size: Count = 0
+    min_scale: Annotated[float, Gt(0), Le(1)] = 0.2
+    flip_probability: Fraction = 0.5
+    jitter: Annotated[list[Fraction], Len(4, 4)] = dataclasses.field(default_factory=lambda: [0.4, 0.4, 0.4, 0.1])
+    jitter_probability: Fraction = 0.8
+    grey_probability: Fraction = 0.2
+    mean: Annotated[list[Finite], Len(3, 3)] = dataclasses.field(default_factory=lambda: [0.485, 0.456, 0.406])
+    std: Annotated[list[Positive], Len(3, 3)] = dataclasses.field(default_factory=lambda: [0.229, 0.224, 0.225])
 
     def check(self) -> None:
-        if self.patch_size < 1 or self.image_size < 1 or self.image_size % self.patch_size:
+        if self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
         check_view(
             f"image_size {self.image_size} and patch_size {self.patch_size}", 3 * self.image_size**2, self.patches
         )
-        if self.hidden_size < 0 or (self.hidden_size and self.path):
-            raise ValueError(
-                f"hidden_size {self.hidden_size} must be 0 or positive, and 0 with path, whose model has one"
-            )
-        if not 0 < self.min_scale <= 1:
-            raise ValueError(f"min_scale {self.min_scale} must lie above 0 and be at most 1")
-        for name in ("flip_probability", "jitter_probability", "grey_probability"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} {getattr(self, name)} must lie between 0 and 1")
-        if len(self.jitter) != 4 or not all(0 <= strength <= 1 for strength in self.jitter) or self.jitter[3] > 0.5:
-            raise ValueError(f"jitter {self.jitter} must be four numbers from 0 to 1, the last, of hue, at most 0.5")
-        if len(self.mean) != 3 or not all(map(math.isfinite, self.mean)):
-            raise ValueError(f"mean {self.mean} must be three numbers")
-        if len(self.std) != 3 or not all(0 < deviation < math.inf for deviation in self.std):
-            raise ValueError(f"std {self.std} must be three numbers above 0")
+        if self.hidden_size and self.path:
+            raise ValueError(f"hidden_size {self.hidden_size} has no effect with path, whose model has one: set 0")
+        if self.jitter[3] > 0.5:
+            raise ValueError(f"jitter {self.jitter}: the last number, of hue, is at most 0.5")
 
     @property
     def patches(self) -> int:

@@ -5,6 +5,8 @@
 On a CPU the overhead of a call is as large as the attention of a sentence, and examples come in any order of lengths.
 """
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -20,30 +22,22 @@ def by_length(packed: Packed) -> tuple[Packed, Tensor | None]:
     assert packed.lengths is not None
     lengths = torch.tensor(packed.lengths)
     starts = lengths.cumsum(0) - lengths
-    if _runs(lengths) == len(set(packed.lengths)):
+    if 1 + int((lengths[1:] != lengths[:-1]).sum()) == len(set(packed.lengths)):  # runs of equal lengths
         return packed, None
     order = torch.where(starts < packed.patch_rows, 0, lengths).argsort(stable=True)
     sorted_lengths = lengths[order]
     cu_seqlens = torch.cat([lengths.new_zeros(1), sorted_lengths.cumsum(0)])
     at = torch.arange(len(packed.ids))
     rows = at + (starts[order] - cu_seqlens[:-1]).repeat_interleave(sorted_lengths)
-    grouped = Packed(
+    grouped = dataclasses.replace(
+        packed,
         ids=packed.ids[rows],
         positions=packed.positions[rows],
         sequence=torch.arange(len(order)).repeat_interleave(sorted_lengths),
         content=packed.content[rows],
         cu_seqlens=cu_seqlens.int(),
         keys=packed.keys[order],
-        num_sequences=packed.num_sequences,
-        longest=packed.longest,
         blocks=[],
-        cut=packed.cut,
-        patch_rows=packed.patch_rows,
         lengths=sorted_lengths.tolist(),
     )
     return grouped, torch.empty_like(rows).scatter(0, rows, at)
-
-
-def _runs(lengths: Tensor) -> int:
-    """Return the number of runs of equal lengths."""
-    return 1 + int((lengths[1:] != lengths[:-1]).sum())

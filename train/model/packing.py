@@ -164,102 +164,60 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
         requested: the blocks, in any order of modalities.
     """
     order = sorted(range(len(requested)), key=lambda i: isinstance(requested[i].content, TokenSlices))  # stable
-    ends = itertools.accumulate(len(requested[i].content) for i in order)
-    block_of = {i: slice(end - len(requested[i].content), end) for i, end in zip(order, ends, strict=True)}
+    bounds = itertools.accumulate(len(requested[i].content) for i in order)
+    block_of = {i: slice(end - len(requested[i].content), end) for i, end in zip(order, bounds, strict=True)}
     blocks = [block_of[i] for i in range(len(requested))]
     contents = [requested[i].content for i in order]
-    patches = [content for content in contents if isinstance(content, Patches)]
-    slices = [content for content in contents if isinstance(content, TokenSlices)]
     keys = torch.cat([requested[i].keys for i in order])
-    packed = _pack_tokens(slices, special, budget, keys) if slices else None
-    if not patches:
-        assert packed is not None
-        return dataclasses.replace(packed, blocks=blocks)
-    return _put_first(_pack_patches(patches, special, keys), packed, blocks)
-
-
-def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budget | None, keys: Tensor) -> Packed:
     device = keys.device
-    sources = list(
-        {id(part.tokens): part.tokens for part in slices}.values()
-    )  # an array of several blocks is copied once
-    offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
-    tokens = torch.cat([*sources, sources[0].new_zeros(1)])  # an index is needed even if all texts are empty
-    starts = torch.cat([part.starts + offsets[id(part.tokens)] for part in slices])
-    lengths = torch.cat([part.lengths for part in slices])
-    num_sequences = len(lengths)
+    patch_rows = [part.rows for part in contents if isinstance(part, Patches) for _ in range(len(part))]
+    slices = [part for part in contents if isinstance(part, TokenSlices)]
+    tokens, starts, lengths = _joined(slices, device)
+    num_patched, first, num_sequences = len(patch_rows), sum(patch_rows), len(keys)
+    # A patch sequence has no special tokens; copying its length from the host would be a sync.
+    sizes = [torch.full((len(part),), part.rows, device=device) for part in contents if isinstance(part, Patches)]
+    sizes.append(lengths + special.count)
+    starts, lengths = (torch.cat([values.new_zeros(num_patched), values]) for values in (starts, lengths))
 
-    ends = (lengths + special.count).cumsum(0)
+    ends = torch.cat(sizes).cumsum(0)
     cut = ends.new_zeros(())
     if budget is None:
-        host_lengths = (lengths + special.count).tolist()
+        host_lengths: list[int] | None = patch_rows + (sizes[-1].tolist() if slices else [])
+        assert host_lengths is not None
         total, longest = sum(host_lengths), max(host_lengths)
     else:
-        host_lengths, total, longest = None, budget.tokens, budget.longest
+        host_lengths, total, longest = None, first + budget.tokens, max([budget.longest, *patch_rows])
         cut = (ends[-1] - total).clamp(min=0)
-        fillers = ends[-1] + longest * torch.arange(1, budget.fillers + 1, device=device)
+        fillers = ends[-1] + budget.longest * torch.arange(1, budget.fillers + 1, device=device)
         ends = torch.cat([ends, fillers]).clamp(max=total)
-        starts = torch.cat([starts, starts.new_zeros(budget.fillers)])
-        lengths = torch.cat([lengths, lengths.new_zeros(budget.fillers)])
+        starts, lengths = (torch.cat([values, values.new_zeros(budget.fillers)]) for values in (starts, lengths))
     cu_seqlens = torch.cat([ends.new_zeros(1), ends])
 
     at = torch.arange(total, device=device)
     sequence = torch.searchsorted(ends, at, right=True).clamp(max=len(lengths) - 1)
     positions = at - cu_seqlens[sequence]
-    inside = positions - len(special.prefix)
-    length = lengths[sequence]
-    content = (inside >= 0) & (inside < length)
-    ids = tokens[torch.where(content, starts[sequence] + inside, 0)].long()
+    inside, length = positions - len(special.prefix), lengths[sequence]
+    is_text = (sequence >= num_patched) & (sequence < num_sequences)
+    content = is_text & (inside >= 0) & (inside < length)
+    ids = torch.where(content, tokens[torch.where(content, starts[sequence] + inside, 0)].long(), special.pad)
     for offset, token in enumerate(special.prefix):
-        ids = torch.where(positions == offset, token, ids)
+        ids = torch.where(is_text & (positions == offset), token, ids)
     for offset, token in enumerate(special.suffix):
-        ids = torch.where(inside == length + offset, token, ids)
-    if budget is not None:
-        filler = sequence >= num_sequences
-        ids, content = torch.where(filler, special.pad, ids), content & ~filler
+        ids = torch.where(is_text & (inside == length + offset), token, ids)
     return Packed(
-        ids, positions, sequence, content, cu_seqlens.int(), keys, num_sequences, longest, [], cut, 0, host_lengths
+        *(ids, positions, sequence, content, cu_seqlens.int(), keys, num_sequences, longest),
+        *(blocks, cut, first, host_lengths),
     )
 
 
-def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) -> Packed:
-    """Return a batch of patches, whose padding ids the encoder replaces with patch embeddings."""
-    device = keys.device
-    host_lengths = [part.rows for part in patches for _ in range(len(part))]
-    # Copying host_lengths would be a sync.
-    lengths = torch.cat([torch.full((len(part),), part.rows, device=device) for part in patches])
-    cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    rows = sum(host_lengths)
-    sequence = torch.arange(len(host_lengths), device=device).repeat_interleave(lengths, output_size=rows)
-    positions = torch.arange(rows, device=device) - cu_seqlens[sequence]
-    ids = torch.full_like(positions, special.pad)
-    content = torch.zeros_like(positions, dtype=torch.bool)
-    longest, cut = max(host_lengths), lengths.new_zeros(())
-    return Packed(
-        *(ids, positions, sequence, content, cu_seqlens.int(), keys, len(host_lengths), longest, [], cut, rows),
-        host_lengths,
-    )
-
-
-def _put_first(first: Packed, rest: Packed | None, blocks: list[slice]) -> Packed:
-    """Return two batches as one; the first has no fillers."""
-    if rest is None:
-        return dataclasses.replace(first, blocks=blocks)
-    assert first.lengths is not None
-    return Packed(
-        ids=torch.cat([first.ids, rest.ids]),
-        positions=torch.cat([first.positions, rest.positions]),
-        sequence=torch.cat([first.sequence, rest.sequence + first.num_sequences]),
-        content=torch.cat([first.content, rest.content]),
-        cu_seqlens=torch.cat([first.cu_seqlens, rest.cu_seqlens[1:] + first.patch_rows]),
-        keys=rest.keys,  # of all sequences
-        num_sequences=first.num_sequences + rest.num_sequences,
-        longest=max(first.longest, rest.longest),
-        blocks=blocks,
-        cut=rest.cut,
-        patch_rows=first.patch_rows,
-        lengths=None if rest.lengths is None else first.lengths + rest.lengths,
-    )
+def _joined(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (tokens, starts, lengths) of all slices in one array that is never empty, as an index is needed."""
+    sources = list({id(part.tokens): part.tokens for part in slices}.values())  # of several blocks copied once
+    offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    tokens = torch.cat([*sources, (sources[0] if sources else none).new_zeros(1)])
+    starts = torch.cat([none, *(part.starts + offsets[id(part.tokens)] for part in slices)])
+    return tokens, starts, torch.cat([none, *(part.lengths for part in slices)])
 
 
 def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:

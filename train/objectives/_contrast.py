@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge
@@ -18,14 +18,14 @@ from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives._contract import Metrics, Objective, Setting
-from clearspan.train.options import ObjectiveConfig, not_one_of
+from clearspan.train.options import Count, ObjectiveConfig
+from clearspan.train.schedules import Positive
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
 DEEP = ("relu", "linear")
-HEADS = ("none", "tanh", *DEEP)
-"""Heads for training only; the deep ones have two layers."""
+"""Heads of two layers."""
 
 EQUAL_PASSES = (
     "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples move "
@@ -61,24 +61,19 @@ class ContrastiveConfig(ObjectiveConfig):
             does not depend on `dims`. The export's card names the values for `truncate_dim`.
     """
 
-    temperature: float = 0.05
-    head: str = "none"
-    head_dim: int = 0
-    head_hidden: int = 0
+    temperature: Positive = 0.05
+    head: Literal["none", "tanh", "relu", "linear"] = "none"
+    head_dim: Count = 0
+    head_hidden: Count = 0
     head_bias: bool = True
     mask_equal: bool = False
     dims: list[Annotated[int, Ge(1)]] = dataclasses.field(default_factory=list)
 
     def check(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
-        if self.head not in HEADS:
-            raise ValueError(f"head {not_one_of(self.head, HEADS)}")
-        for name, value, heads in (("head_dim", self.head_dim, HEADS[1:]), ("head_hidden", self.head_hidden, DEEP)):
-            if value < 0:
-                raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's hidden size")
-            if value and self.head not in heads:
-                raise ValueError(f"{name} {value} has no effect with head: {self.head}: set it to 0")
+        unused = {"head_dim": self.head == "none", "head_hidden": self.head not in DEEP}
+        for name in unused:
+            if unused[name] and getattr(self, name):
+                raise ValueError(f"{name} {getattr(self, name)} has no effect with head: {self.head}: set it to 0")
         if len(set(self.dims)) < len(self.dims):
             raise ValueError(f"dims {self.dims}: a size is given twice: name each once")
 
@@ -92,12 +87,10 @@ class NTXentConfig(ContrastiveConfig):
             al. 2020); 0: none. Raise it if the device's memory keeps batches small.
     """
 
-    memory: int = 0
+    memory: Count = 0
 
     def check(self) -> None:
         super().check()
-        if self.memory < 0:
-            raise ValueError(f"memory {self.memory} must be positive, or 0 for none")
         for option, value in (("mask_equal", self.mask_equal), ("dims", self.dims)):
             if self.memory and value:
                 raise ValueError(

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -40,10 +40,9 @@ from clearspan.train.objectives import (
     share_a_key,
     sphere_metrics,
 )
-from clearspan.train.options import not_one_of
+from clearspan.train.options import Count
+from clearspan.train.schedules import Positive
 
-VIEWS = ("auto", "stored", "fly")
-POOLS = ("first", "mean")
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""
 
@@ -75,7 +74,7 @@ class Config(NTXentConfig):
     """
 
     augment: str = ""
-    views: str = "auto"
+    views: Literal["auto", "stored", "fly"] = "auto"
     synonyms: str = ""
     unit: str = Augmentation.unit
     del_word: float = Augmentation.del_word
@@ -84,10 +83,10 @@ class Config(NTXentConfig):
     reorder_pairs: int = Augmentation.reorder_pairs
     reorder_span: float = Augmentation.reorder_span
     subs: float = Augmentation.subs
-    pool: str = "first"
-    temperature: float = 0.1
-    head: str = "relu"
-    head_dim: int = 128
+    pool: Literal["first", "mean"] = "first"
+    temperature: Positive = 0.1
+    head: Literal["none", "tanh", "relu", "linear"] = "relu"
+    head_dim: Count = 128
 
     @property
     def augmentation(self) -> Augmentation:
@@ -106,10 +105,6 @@ class Config(NTXentConfig):
         super().check()
         if not self.augment:
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
-        if self.views not in VIEWS:
-            raise ValueError(f"views {not_one_of(self.views, VIEWS)}")
-        if self.pool not in POOLS:
-            raise ValueError(f"pool {not_one_of(self.pool, POOLS)}")
         substitutes = self.augmentation.substitutes
         if self.synonyms and not substitutes:
             raise ValueError(

@@ -15,9 +15,10 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Annotated, Self
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from clearspan.train import draws
@@ -58,17 +59,15 @@ class Config(ObjectiveConfig):
     """
 
     input: str = "anchor"
-    probability: float = 0.15
+    probability: Annotated[float, Gt(0), Lt(1)] = 0.15
     sampler: SpanConfig | None = None
-    copies: int = 1
+    copies: Annotated[int, Ge(1)] = 1
 
     def check(self) -> None:
         if self.input not in INPUTS and "/" not in self.input:
             raise ValueError(f"input {not_one_of(self.input, (*INPUTS, 'OBJECTIVE/BLOCK'))}")
-        if self.copies < 1 or (self.copies > 1 and self.input != "sentence"):
-            raise ValueError(f"copies {self.copies} must be at least 1, and more than 1 only with input: sentence")
-        if not 0 < self.probability < 1:
-            raise ValueError(f"probability {self.probability} must lie between 0 and 1")
+        if self.copies > 1 and self.input != "sentence":
+            raise ValueError(f"copies {self.copies} has no effect without input: sentence: set it to 1")
         if (self.input == "separate") != (self.sampler is not None):
             raise ValueError("sampler must be given with input: separate, and only then")
         if self.sampler is not None:

@@ -10,7 +10,7 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -31,9 +31,8 @@ from clearspan.train.objectives import (
     share_a_key,
     sphere_metrics,
 )
-from clearspan.train.options import not_one_of
-
-POSITIVES = ("auto", "dropout", "pairs")
+from clearspan.train.options import Count
+from clearspan.train.schedules import Finite
 
 
 @dataclasses.dataclass
@@ -49,22 +48,16 @@ class Config(ContrastiveConfig):
         max_tokens: the length that texts are cut at, special tokens included; 0: the longest that the encoder takes.
     """
 
-    positives: str = "auto"
-    hard_negative_weight: float | None = None
-    max_tokens: int = 0
+    positives: Literal["auto", "dropout", "pairs"] = "auto"
+    hard_negative_weight: Finite | None = None
+    max_tokens: Count = 0
 
     def check(self) -> None:
         super().check()
-        if self.positives not in POSITIVES:
-            raise ValueError(f"positives {not_one_of(self.positives, POSITIVES)}")
-        if not abs(self.hard_negative_weight or 0.0) < float("inf"):
-            raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
         if self.positives == "dropout" and self.hard_negative_weight is not None:
             raise ValueError(
                 f"hard_negative_weight {self.hard_negative_weight:g} has no effect with positives: dropout: set null"
             )
-        if self.max_tokens < 0:
-            raise ValueError(f"max_tokens {self.max_tokens} must be positive, or 0 for what the encoder takes")
 
     def needs(self) -> dict[str, str]:
         if self.hard_negative_weight is not None:

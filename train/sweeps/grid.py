@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.train.config.keys import KeyedError, typed
-from clearspan.train.config.layers import read_value, read_yaml
+from clearspan.train.config.keys import typed
+from clearspan.train.config.layers import parse, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
@@ -127,7 +127,7 @@ def parse_axis(text: str) -> Axis:
             (key in axis, f"--grid {text!r}: {key} stands twice"),
         )
         try:
-            axis[key] = read_value(f"[{values}]")
+            axis[key] = parse(f"[{values}]")
         except ValueError as error:
             raise RecipeError(f"--grid {text!r}: {error}") from None
     return axis
@@ -149,6 +149,6 @@ def read(name_or_file: str) -> Grid:
     if not path.is_file():
         raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
     try:
-        return typed(Grid, read_yaml(path), known=[field.name for field in dataclasses.fields(Grid)])
-    except KeyedError as error:
+        return typed(Grid, read_yaml(path))
+    except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from None
