@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 
 WORKER = [
+    "annotated-types>=0.6",
     "apache-beam>=2.77,<3",
     "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
@@ -44,12 +45,11 @@ setup(
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",
-        "annotated-types>=0.6",
         "bm25s>=0.3.3,<0.4",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
+        "huggingface-hub>=1.0",
         "jinja2>=3.1,<4",
-        "matplotlib>=3.9",
         "psutil>=5.9",
         "pydantic>=2.10,<3",
         "pytrec-eval-terrier>=0.5.9,<0.6",
@@ -64,7 +64,7 @@ setup(
     ],
     extras_require={
         "worker": WORKER,
-        "demo": ["scikit-learn>=1.5"],
+        "demo": ["matplotlib>=3.9", "scikit-learn>=1.5"],
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
@@ -79,6 +79,7 @@ setup(
             "fastwarc>=2.0,<3",
             "hypothesis>=6.100",
             "kubernetes-validate>=1.34",
+            "matplotlib>=3.9",
             "mkdocs-material>=9.5,<10",
             "moto[server]>=5.1",
             "mypy>=1.15",

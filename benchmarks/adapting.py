@@ -22,7 +22,7 @@ from benchmarks.findings.verdicts import Run, Sampled, Score, compare
 from benchmarks.report import command, finish, machine, option
 from clearspan.common.commands import run_module, words
 from clearspan.common.files import write_text
-from clearspan.eval import saved
+from clearspan.eval import results
 from clearspan.eval.data.retrieval import smart_records
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.scores import resampled
@@ -151,7 +151,7 @@ class Study:
         corpus = CASES[case].corpus
         place = case if CASES[case].is_made else corpus
         folder, labeled = self.work / "scores" / place / name, self.work / "data" / place
-        if not (folder / saved.RESULTS).is_file():
+        if not (folder / results.RESULTS).is_file():
             if place != corpus:
                 for part in (self.work / "data" / corpus).iterdir():
                     if part.name != "heldout":
@@ -161,7 +161,7 @@ class Study:
             tasks = "heldout,retrieval" if ranks else "heldout,sts,retrieval"
             options = {"model": model, "name": name, "tasks": tasks, "data": labeled, "output": folder}
             run_module("clearspan.eval", [*words({**options, "quiet": True})], "python -m clearspan.eval", quiet=True)
-        scores, examples = saved.read(folder).scores, saved.read_examples(folder / saved.EXAMPLES)
+        scores, examples = results.read(folder).scores, results.read_examples(folder / results.EXAMPLES)
         return {
             (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
             for task, metric in CORPORA[corpus].figures.values()

@@ -12,7 +12,6 @@ pairs of training modules that were left out for it; the 1,000 pairs come from o
 """
 
 import argparse
-import json
 import math
 import os
 import shutil
@@ -21,7 +20,6 @@ import time
 import timeit
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,17 +31,15 @@ from clearspan.common.commands import CommandError, UsageError, run_module, word
 from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text, merged
-from clearspan.eval.report import plots
 from clearspan.eval.report.html import write_report
 from clearspan.eval.request import NO_CACHE, Request
-from clearspan.eval.run import evaluate, summary_of
+from clearspan.eval.run import evaluate
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.ranks import name_accelerator
-from clearspan.train.options import DEV
 
 STAGES = {
     "corpus: documentation of the installed packages": 35,
@@ -118,13 +114,6 @@ def train(out: Path, name: str, recipe: str, *overrides: str, shards: str = "sha
     return out / "runs" / name / "model"
 
 
-def learning_curve(run: Path) -> tuple[list[int], list[float]]:
-    """Return (steps, scores) of a run: the MRR, in percent, of finding the other crop of a held-out training module."""
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    scored = [record for record in records if DEV in record]
-    return [record["step"] for record in scored], [record[DEV] for record in scored]
-
-
 def print_hits(summary: Summary, width: int) -> None:
     """Print the nearest document of each model for a few queries."""
     for table in merged({model: scores.details.tables for model, scores in summary.of(TASK).items()}):
@@ -167,7 +156,7 @@ def work(out: Path) -> int:
         named = BASELINES | models
         of_models = {"model": tuple(named.values()), "name": tuple(named), "cache": NO_CACHE}
         request = Request(**of_models, tasks=("retrieval",), data=out, output=out / "scores", quiet=True)
-        summary = summary_of(evaluate(request))
+        summary = Summary(evaluate(request))
     show(out, summary)
     return 0
 
@@ -175,25 +164,26 @@ def work(out: Path) -> int:
 def draw(out: Path, summary: Summary) -> None:
     """Write the models' scores as a picture, the best on top: README.md shows it."""
     from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
-    scores = sorted((scored.scores["mrr"], name) for name, scored in summary.of(TASK).items())[::-1]
-    bars = plots.grouped_bars([name for _, name in scores], {"MRR": [score for score, _ in scores]}, "MRR, %")
+    scores = sorted((scored.scores["mrr"], name) for name, scored in summary.of(TASK).items())
+    figure = Figure(figsize=(4.8, 0.75 + 0.29 * len(scores)), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    bars = axes.barh([name for _, name in scores], [score for score, _ in scores], color="#1b5e9e")
+    axes.bar_label(bars, fmt="%.2f", padding=4, size=7.5)
+    axes.set_xlim(0, 118)
+    axes.set_xlabel("MRR, %")
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "demo"}):
-        bars.savefig(out / "mrr.svg", metadata={"Date": None})
+        figure.savefig(out / "mrr.svg", metadata={"Date": None})
 
 
 def show(out: Path, summary: Summary) -> None:
     """Write the report and the picture, and print a few hits and the summary."""
     draw(out, summary)
-    figure = plots.lines(
-        {name: learning_curve(out / "runs" / name) for name in ("static-pairs", "transformer")},
-        "step",
-        "MRR on held-out pairs of training modules, %",
+    write_report(
+        out / "report.html", "Clearspan demo", report_sections(summary), report_lead(summary), summary.warnings
     )
-    first, *others = report_sections(summary)
-    text = f"{first.text}\n\nLearning curves: the score that chose the checkpoints, finding the text of a title."
-    sections = [replace(first, text=text, figures=[*first.figures, figure]), *others]
-    write_report(out / "report.html", "Clearspan demo", sections, report_lead(summary), summary.warnings)
     width = shutil.get_terminal_size((100, 24)).columns
     print_hits(summary, width)
     print(f"\n{terminal_summary(summary, width)}\nreport: {out / 'report.html'}")

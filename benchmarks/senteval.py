@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from benchmarks.report import command, finish, machine, option, tabulated, timed
-from clearspan.eval.fit.classifiers import Fits, Fold, Settings
+from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings
 from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import Scheme
-from clearspan.eval.fit.protocols import L2, PROTOCOLS, Problem, Trainer, run_scheme
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.load import load
 from clearspan.eval.tasks import transfer

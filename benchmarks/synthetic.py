@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from transformers import RobertaConfig, RobertaForMaskedLM
 
+from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
-from clearspan.shards.ragged import Ragged
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import to_yaml
 from clearspan.train.data.batch import TokenLists

@@ -1,8 +1,9 @@
-"""Device and precision of a model that embeds: the options `--device` and `--precision` of every such command.
+"""Device and precision of a transformer: the options `--device` and `--precision`, and what `auto` chooses.
 
     auto -> cuda if torch finds a GPU, else cpu          auto -> bf16 if the device multiplies it, else fp32
 
-The resolved values are recorded with the result. torch is imported when a value is resolved, since help needs none. A
+A CPU multiplies bfloat16 in hardware if torch gives such products to oneDNN and the CPU has instructions for them. The
+resolved values are recorded with the result. torch is imported when a value is resolved, since help needs none. A
 machine without torch, which only starts a job for others, resolves to cpu and fp32.
 """
 
@@ -14,6 +15,10 @@ from clearspan.common.options import Flag
 AUTO = "auto"
 PRECISIONS = ("fp32", "bf16", AUTO)
 """Values of `--precision`."""
+UNITS = ("amx_bf16", "avx512_bf16", "bf16")
+"""Instructions that multiply bfloat16, as torch names them; the last one is Arm's."""
+SLOWER = "5 to 30 times slower than fp32"
+"""Cost of emulated bfloat16 on a CPU: least with oneDNN's kernels for AVX-512, most without oneDNN."""
 
 
 class Compute(NamedTuple):
@@ -21,11 +26,13 @@ class Compute(NamedTuple):
 
     Attributes:
         line: why `auto` chose the precision, or that bf16 is slow here; "" if there is nothing to say.
+        slow: whether the device emulates the bfloat16 that was asked for.
     """
 
     device: str
     precision: str
     line: str = ""
+    slow: bool = False
 
     def __str__(self) -> str:
         return f"computed on {self.device} in {self.precision}"
@@ -52,11 +59,12 @@ def resolve_device(asked: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def resolve(device: str, precision: str, key: str = "--precision") -> Compute:
+def resolve(device: str, precision: str, key: str = "--precision", off: str = "--precision fp32") -> Compute:
     """Return the device and the precision for what the user asked.
 
     Args:
         key: the option that sets the precision, for the line.
+        off: what sets it to fp32.
 
     Raises:
         ValueError: there is no such precision.
@@ -68,7 +76,39 @@ def resolve(device: str, precision: str, key: str = "--precision") -> Compute:
         return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")
     if precision == "fp32" or not has_torch:
         return Compute(device, precision)
-    from clearspan.common.precision import choose
+    support = bfloat16(device)
+    if precision == AUTO:
+        chosen = "bf16" if support.hardware else "fp32"
+        return Compute(device, chosen, f"{key} auto: {chosen}: {support.reason}")
+    if not support.cost:
+        return Compute(device, "bf16")
+    return Compute(device, "bf16", f"{key}: {support.reason}, so bf16 is {support.cost}: set {off} for fp32", slow=True)
 
-    choice = choose(precision, device, key, f"{key} fp32")
-    return Compute(device, choice.name, choice.line)
+
+class Bfloat16(NamedTuple):
+    """A device's support of bfloat16. `cost` says how slow products are without hardware; "" with it, or if unknown."""
+
+    hardware: bool
+    reason: str
+    cost: str = ""
+
+
+def bfloat16(name: str) -> Bfloat16:
+    """Return whether a device multiplies bfloat16 in hardware, and why."""
+    import torch
+
+    device = torch.device(name)
+    if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():  # it may be that of workers elsewhere
+            return Bfloat16(False, f"this machine has no {device} to ask")
+        model = torch.cuda.get_device_name(device)
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return Bfloat16(True, f"{model} multiplies bfloat16")
+        return Bfloat16(False, f"{model} has no bfloat16", "slower than fp32")
+    if device.type != "cpu":
+        return Bfloat16(False, f"whether {device.type} multiplies bfloat16 is unknown", "perhaps slower than fp32")
+    units = [unit for unit in UNITS if torch.cpu.get_capabilities().get(unit)]
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not (units and has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return Bfloat16(False, "torch has no fast bfloat16 products on this CPU", SLOWER)
+    return Bfloat16(True, f"this CPU has {' and '.join(units)}")

@@ -11,14 +11,15 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple
 
 import gigatoken
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from clearspan.common.ragged import Ragged, bounds
 
 MOST_IDS = 1 << 20
 """Number of ids of words that are kept, of about a third as many words."""
@@ -42,30 +43,6 @@ AWKWARD = (
 
 class TokenizerError(ValueError):
     """A tokenizer cannot be read, or cannot encode a text; says why."""
-
-
-class Ids(NamedTuple):
-    """Ids of n texts as one array (S,), and offsets (n + 1,) int64: text i has values[offsets[i] : offsets[i + 1]]."""
-
-    values: NDArray[Any]
-    offsets: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, lists: Sequence[NDArray[Any]], dtype: DTypeLike) -> "Ids":
-        """Concatenate the ids of single texts."""
-        offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-        return cls(np.concatenate([np.empty(0, dtype), *lists], dtype=dtype, casting="unsafe"), offsets)
-
-    def lists(self) -> list[NDArray[Any]]:
-        """Return the ids of each text."""
-        return np.split(self.values, self.offsets[1:-1])
-
-    def take(self, rows: NDArray[np.int64]) -> "Ids":
-        """Return the ids of these texts, one after the other."""
-        lengths = np.diff(self.offsets)[rows]
-        offsets = np.append(0, np.cumsum(lengths))
-        index = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
-        return Ids(self.values[index + np.arange(offsets[-1])], offsets)
 
 
 def load(data: bytes, truncates: bool = False) -> Tokenizer:
@@ -111,7 +88,7 @@ class FastTokenizer:
             self._fast = None
         self.is_fast = self._fast is not None
 
-    def exact(self, texts: Sequence[str]) -> Ids:
+    def exact(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of each text, by `tokenizers`.
 
         Raises:
@@ -119,9 +96,9 @@ class FastTokenizer:
         """
         with _encoding():
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return Ids.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
+        return Ragged.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
 
-    def quick(self, texts: Sequence[str]) -> Ids:
+    def quick(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of each text, in a faster way if `is_fast`.
 
         Raises:
@@ -133,18 +110,19 @@ class FastTokenizer:
             ids = self._fast(texts)
         careful = [row for row, text in enumerate(texts) if self._careful.search(text)] if self._careful else []
         if not careful:
-            return Ids(ids.values.astype(self._dtype, copy=False), ids.offsets)
-        parts, exact = ids.lists(), self.exact([texts[row] for row in careful])
-        for row, part in zip(careful, exact.lists(), strict=True):
+            return Ragged(ids.values.astype(self._dtype, copy=False), ids.offsets)
+        parts = list(ids)
+        for row, part in zip(careful, self.exact([texts[row] for row in careful]), strict=True):
             parts[row] = part
-        return Ids.of(parts, self._dtype)
+        return Ragged.of(parts, self._dtype)
 
     def agrees(self, texts: Sequence[str]) -> bool:
         """Return whether `quick` and `exact` give ids for these texts, and the same ones."""
         try:
-            return all(map(np.array_equal, self.quick(texts), self.exact(texts)))
+            quick, exact = self.quick(texts), self.exact(texts)
         except TokenizerError:
             return False
+        return np.array_equal(quick.values, exact.values) and np.array_equal(quick.offsets, exact.offsets)
 
 
 @contextlib.contextmanager
@@ -166,7 +144,7 @@ class Words:
         self._tokenizer = tokenizer
         self._forget()
 
-    def __call__(self, texts: Sequence[str]) -> Ids:
+    def __call__(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of each text."""
         if len(self._words.values) > MOST_IDS:
             self._forget()
@@ -175,11 +153,11 @@ class Words:
         ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         numbers = map(self._numbers.__getitem__, chain.from_iterable(rows))
         ids = self._words.take(np.fromiter(numbers, np.int64, ends[-1]))
-        return Ids(ids.values, ids.offsets[ends])
+        return Ragged(ids.values, ids.offsets[ends])
 
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._words = Ids.of([], np.int64)
+        self._words = Ragged.of([], np.int64)
 
     def _add(self, words: list[str]) -> None:
         groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
@@ -188,14 +166,13 @@ class Words:
             np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(group))
             for group, encoding in zip(groups, encodings, strict=True)
         ]
-        values, offsets = self._words
-        values = np.concatenate([values, *(np.array(encoding.ids, np.int64) for encoding in encodings)])
-        offsets = np.append(offsets[:-1], offsets[-1] + np.cumsum([0, *chain.from_iterable(lengths)]))
+        ids = [np.array(encoding.ids, np.int64) for encoding in encodings]
         self._numbers.update(zip(words, count(len(self._numbers)), strict=False))
-        self._words = Ids(values, offsets)
+        new = Ragged(Ragged.of(ids, np.int64).values, bounds(Ragged.of(lengths, np.int64).values))
+        self._words = Ragged.concatenate([self._words, new])
 
 
-def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ids] | None:
+def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
     """Return a faster way from texts to ids, or None if there is none."""
     if isinstance(tokenizer.pre_tokenizer, BertPreTokenizer):
         added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
@@ -205,7 +182,7 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ids] | None:
         quick = gigatoken.Tokenizer(tokenizer)
     except (RuntimeError, ValueError):
         return None
-    return lambda texts: Ids.of([quick.encode(text) for text in texts], np.uint32)
+    return lambda texts: Ragged.of([quick.encode(text) for text in texts], np.uint32)
 
 
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:

@@ -1,4 +1,4 @@
-"""The files of a model folder that are not weights: read within bounds and checked before a library reads them.
+"""The files of a model folder that are not weights: checked before a library reads them.
 
 Libraries accept settings of the wrong type, and tokenizers that belong to another model, without a warning. Trainer,
 evaluator and pipelines check a folder here first. `common.pretrained` loads and checks the weights.
@@ -13,8 +13,6 @@ from tokenizers import Tokenizer
 
 from clearspan.common.terminal import MOST_SAID, one_line
 
-MOST_BYTES = 1 << 24
-"""Size limit of a JSON file of settings."""
 MEND = "copy the complete folder from its source again"
 VOCABULARIES = (
     "tokenizer.json",
@@ -25,8 +23,6 @@ VOCABULARIES = (
     "tokenizer.model",
 )
 TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-TOKENIZER_BYTES = 1 << 27
-"""Size limit of a tokenizer file: twice the size of the largest vocabularies in use, of a million tokens."""
 SPARE = 1024
 """Difference between the numbers of tokens and embeddings that is always accepted.
 
@@ -59,23 +55,17 @@ class EncoderError(ValueError):
     """Error for a folder, file, function or setting that yields no usable encoder; says why and what to do."""
 
 
-def read_json(path: Path, shape: type = dict, most_bytes: int = MOST_BYTES) -> Any:
+def read_json(path: Path, shape: type = dict) -> Any:
     """Return the content of a JSON file of settings.
 
     Raises:
         EncoderError: the file cannot be read, or its top-level value is not a `shape`.
     """
     try:
-        if path.stat().st_size > most_bytes:
-            raise EncoderError(f"{path}: more than {most_bytes:,} bytes, too large for a file of settings")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None
-    except RecursionError:
-        raise EncoderError(f"{path}: cannot be read as JSON (nested too deep)") from None
-    except EncoderError:
-        raise
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(content, shape):
         raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
@@ -224,14 +214,11 @@ def check_tokenizer_files(folder: Path) -> list[str]:
     Without such a file, transformers would create an empty tokenizer.
 
     Raises:
-        EncoderError: the folder has no such file, or a tokenizer file is too large or malformed.
+        EncoderError: the folder has no such file, or a file of the tokenizer's settings is malformed.
     """
     present = [name for name in VOCABULARIES if (folder / name).is_file()]
     if not present:
         raise EncoderError(f"{folder}: no tokenizer here; it has none of {', '.join(VOCABULARIES)}")
-    for name in present:
-        if (folder / name).stat().st_size > TOKENIZER_BYTES:
-            raise EncoderError(f"{folder / name}: more than {TOKENIZER_BYTES:,} bytes, too large for a tokenizer")
     for name in TOKENIZER_SETTINGS:
         if (folder / name).is_file():
             read_json(folder / name)

@@ -20,8 +20,6 @@ from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 
 GAP = 3
 """Number of cells between the columns of a table."""
-MIN_WIDTH = 8
-"""Least width of a table's column, in cells."""
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
@@ -161,18 +159,10 @@ def say(text: str, end: str = "\n") -> None:
         raise OSError(error.errno, error.strerror, "standard output") from None
 
 
-def table(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    width: int | None = None,
-    right: Container[int] = (),
-    indent: int = 2,
-) -> str:
-    """Return a text table with wrapped cells.
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = (), indent: int = 2) -> str:
+    """Return a text table, each column as wide as its longest text.
 
     Args:
-        width: largest line width in cells, for columns of equal width, at least MIN_WIDTH each; None makes each column
-            as wide as its longest text.
         right: indices of the right-aligned columns.
         indent: number of cells before each line.
     """
@@ -180,12 +170,9 @@ def table(
     from rich.table import Table
 
     grid = Table(box=None, header_style="", pad_edge=False, padding=(0, GAP, 0, 0))
-    column_width = (width - indent - GAP * (len(headings) - 1)) // len(headings) if width else None
     for column, heading in enumerate(headings):
         side: Literal["left", "right"] = "right" if column in right else "left"
-        grid.add_column(
-            visible(heading), justify=side, overflow="fold", width=column_width and max(MIN_WIDTH, column_width)
-        )
+        grid.add_column(visible(heading), justify=side)
     for row in rows:
         grid.add_row(*(visible(" ".join(text.split())) for text in row))
     output = io.StringIO()
@@ -261,5 +248,5 @@ def run(
         print(f"{name}: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        print(f"{name}: stopped: run the same command again to continue", file=sys.stderr)
         return 130

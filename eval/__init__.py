@@ -8,7 +8,7 @@
     run.py       models x tasks ──> results.py ──> results.json, examples.npz
     summary.py   results ──> tables, of which the terminal shows the first
     sections.py  results, details ──> report/ ──> report.html
-    saved.py     results.json, examples.npz ──> tables/, and compare.py: which differences exceed noise
+    compare.py   results.json, examples.npz ──> which differences exceed noise
 
 The commands are `clearspan eval`, `data`, `tables` and `compare`.
 

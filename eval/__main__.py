@@ -49,15 +49,14 @@ import functools
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.request import Request
 from clearspan.eval.results import Scored
-from clearspan.eval.run import EvaluationError, evaluate, summary_of
-from clearspan.eval.summary import terminal_summary
+from clearspan.eval.run import EvaluationError, evaluate
+from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.eval.tasks.registry import FAMILIES
 
 PROG = "python -m clearspan.eval"
@@ -97,10 +96,10 @@ def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
 
 def _output(scored: Sequence[Scored], as_json: bool) -> str:
     if not as_json:
-        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+        return terminal_summary(Summary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
-    return json_text([asdict(each.results) for each in scored])
+    return json_text([each.results.record() for each in scored])
 
 
 if __name__ == "__main__":

@@ -16,13 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+
 from clearspan.common.options import Flag, Json, Options, Quiet, run
 from clearspan.common.terminal import printable, say
-from clearspan.eval import saved
+from clearspan.eval import results
 from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.text import text_table
-from clearspan.eval.saved import Saved
+from clearspan.eval.results import Results
 from clearspan.eval.scores import LEVEL, comparable, figure, num_resamples, tested
 
 _EXAMPLE = """example:
@@ -30,6 +32,9 @@ _EXAMPLE = """example:
 
 A and B are output folders of `clearspan eval`, which hold results.json and examples.npz.
 """
+
+
+_ROUNDING = 0.01  # percentage points by which a score may differ from its examples: SentEval rounds a fold's accuracy
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
         DataError: the two share no figure that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
-    a, b = saved.read(first), saved.read(second)
-    of_a, of_b = (saved.read_examples(evaluation.folder / saved.EXAMPLES) for evaluation in (a, b))
+    a, b = results.read(first), results.read(second)
+    of_a, of_b = (results.read_examples(evaluation.folder / results.EXAMPLES) for evaluation in (a, b))
     not_compared: dict[str, str] = {}
     figures: list[tuple[str, str]] = []
     for task in dict.fromkeys([*a.scores, *b.scores]):
@@ -99,6 +104,14 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
         reasons = "; ".join(f"{task}: {reason}" for task, reason in not_compared.items())
         raise DataError(f"{a.folder} and {b.folder} share no figure that can be compared ({reasons or 'no tasks'})")
     pairs = [(of_a[task][metric], of_b[task][metric]) for task, metric in figures]
+    for side, evaluation, examples in (("A", a, of_a), ("B", b, of_b)):
+        for task, metric in figures:
+            score = evaluation.scores[task].get(metric, math.nan)
+            if not np.isclose(figure(examples[task][metric]), score, 0, _ROUNDING, equal_nan=True):
+                raise DataError(
+                    f"{evaluation.folder}: {results.RESULTS} and {results.EXAMPLES} differ in {metric} of {task}, so "
+                    f"they come from different runs: evaluate {side} again"
+                )
     rows = [
         Row(
             task, metric, figure(of_a[task][metric]), figure(of_b[task][metric]), change.value, change.low,
@@ -117,7 +130,7 @@ def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
     return ", ".join(sorted({name for name, _ in of_a ^ of_b}))
 
 
-def _settings_notes(a: Saved, b: Saved) -> list[str]:
+def _settings_notes(a: Results, b: Results) -> list[str]:
     """Return notes on the settings besides the model that may cause the difference."""
     notes = [
         f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"

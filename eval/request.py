@@ -12,7 +12,7 @@ from clearspan.common.files import cache_folder
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
-from clearspan.eval.saved import EXAMPLES, RESULTS
+from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName
 

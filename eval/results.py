@@ -1,23 +1,33 @@
-"""Results of an evaluation and their files, which `eval.saved` reads back.
+"""Results of an evaluation and their files, written and read back.
 
-Results ──> results.json     scores, intervals, and the settings behind them
-Examples ─> examples.npz     the examples that the scores are computed from, for `clearspan compare`
+Results <──> results.json     scores, intervals, and the settings behind them
+Examples <─> examples.npz     the examples that the scores are computed from, for `clearspan compare`
 """
 
 import io
+import math
 import platform
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from clearspan.eval.files import json_text
-from clearspan.eval.scores import Difference, TaskScores, interval
+from clearspan.eval.files import DataError, json_text
+from clearspan.eval.scores import Difference, Examples, TaskScores, interval
 
+RESULTS, EXAMPLES = "results.json", "examples.npz"
+_COMMAND = "`clearspan eval`"
+_MOST_BYTES = 1 << 26  # a limit on hostile files; a results.json takes some kilobytes
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
+
+
+Figure = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 @dataclass
@@ -28,7 +38,7 @@ class Results:
         model: the model's name.
         spec: the argument of `--model`: a folder, a file of word vectors, `module:function`.
         scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment,
-            uniformity, squared errors (mse) and median ranks (*_medr) are not percentages.
+            uniformity and squared errors (mse) are not percentages.
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
         subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
         counts: task -> sizes of the data behind its scores.
@@ -39,13 +49,14 @@ class Results:
         truncated: task -> its files that have fewer rows than the published ones.
         warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
+        folder: the folder of the file that it was read from; not written.
     """
 
     model: str
     spec: str = ""
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    subsets: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    scores: dict[str, dict[str, Figure]] = field(default_factory=dict)
+    intervals: dict[str, dict[str, tuple[Figure, Figure]]] = field(default_factory=dict)
+    subsets: dict[str, dict[str, dict[str, Figure]]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     data: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -54,6 +65,13 @@ class Results:
     truncated: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    folder: Path = Path()
+
+    def record(self) -> dict[str, Any]:
+        """Return what `results.json` holds."""
+        record = asdict(self)
+        del record["folder"]
+        return record
 
     def add(self, task: str, scores: TaskScores) -> None:
         """Add one task's scores."""
@@ -67,7 +85,7 @@ class Results:
 
     def to_json(self) -> str:
         """Return strict JSON in ASCII, which any terminal can show, with one trailing newline."""
-        return json_text(asdict(self))
+        return json_text(self.record())
 
 
 @dataclass(frozen=True)
@@ -115,3 +133,75 @@ def environment(device: str, **more: object) -> dict[str, Any]:
         "versions": versions,
         **more,
     }
+
+
+def find(paths: Iterable[Path]) -> list[Results]:
+    """Read the evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold one each.
+
+    Raises:
+        DataError: there is no results.json, or a file is malformed.
+        OSError: a file cannot be read.
+    """
+    evaluations: list[Results] = []
+    for path in paths:
+        inner = sorted(path.glob(f"*/{RESULTS}")) if not (path / RESULTS).is_file() else []
+        evaluations += map(read, inner or [path])
+    return evaluations
+
+
+def read(path: Path) -> Results:
+    """Read one evaluation from its `results.json` or that file's folder.
+
+    Raises:
+        DataError: there is no such file, or it is malformed.
+        OSError: the file cannot be read.
+    """
+    file = path / RESULTS if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"{file}: no such file: give an --output folder of {_COMMAND}")
+    problem = f"{file}: not a results.json of {_COMMAND}"
+    if file.stat().st_size > _MOST_BYTES:
+        raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
+    try:
+        results = TypeAdapter(Results).validate_json(file.read_bytes(), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = "".join(f"{key}: " for key in first["loc"])
+        raise DataError(f"{problem}: {place}{first['msg']}") from None
+    results.folder = file.parent
+    return results
+
+
+def is_results(path: Path) -> bool:
+    """Return whether the file is a well-formed results.json."""
+    try:
+        read(path)
+    except DataError:
+        return False
+    return True
+
+
+def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
+    """Read task -> metric -> examples from an `examples.npz`.
+
+    Raises:
+        DataError: the file does not exist or is malformed.
+        OSError: the file cannot be read.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file, and a comparison needs the examples: evaluate again")
+    arrays: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as columns:
+            for name in columns.files:
+                task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
+                arrays.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
+        return {
+            task: {
+                key: Examples(str(each["metric"]), each["predicted"], each["gold"], each["groups"])
+                for key, each in metrics.items()
+            }
+            for task, metrics in arrays.items()
+        }
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not an examples.npz of {_COMMAND} ({error}): evaluate again") from None

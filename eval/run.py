@@ -8,7 +8,6 @@ and a column each in the report.
 
 import functools
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +27,12 @@ from clearspan.eval.models.load import load
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.request import REPORT, Request
-from clearspan.eval.results import Results, Scored, environment, examples_bytes
-from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
+from clearspan.eval.results import EXAMPLES, RESULTS, Results, Scored, environment, examples_bytes, is_results
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary
-from clearspan.eval.tables import published
 from clearspan.eval.tables.averages import averages
-from clearspan.eval.tasks import pairs
+from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import Run, Task, UnscoredError
 
@@ -66,11 +63,8 @@ def evaluate(request: Request) -> list[Scored]:
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
     known = {task.name: [files[path] for path in task.files] for task in tasks if families[task.name] != "pairs"}
     warnings = _data_warnings(known)
-    truncated = {
-        name: ", ".join(file.other_rows for file in of_task if file.is_truncated)
-        for name, of_task in known.items()
-        if any(file.is_truncated for file in of_task)
-    }
+    remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
+    truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)
     if compute.line:
         print(compute.line, file=sys.stderr)
@@ -92,7 +86,7 @@ def evaluate(request: Request) -> list[Scored]:
         evaluated.append(scored)
     if evaluated:
         evaluated = with_differences(evaluated)
-        summary = summary_of(evaluated)
+        summary = Summary(evaluated)
         title = f"Evaluation of {', '.join(summary.names)}"
         write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
     if failed:
@@ -123,12 +117,6 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
     return [first, *(replace(other, differences=each) for other, each in zip(others, differences, strict=True))]
 
 
-def summary_of(scored: Sequence[Scored]) -> Summary:
-    """Return the summary of an evaluation, with the published models that share figures with it."""
-    summary = Summary(scored)
-    return replace(summary, baselines=published.baselines(summary.figures))
-
-
 def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str, str]]:
     """Return the tasks, task -> family, and task -> the reason why it is skipped."""
     tasks: list[Task] = []
@@ -144,7 +132,7 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
         families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
     try:
-        of_user = pairs.load(request.pairs)
+        of_user = sts.load_pairs(request.pairs)
     except (DataError, MissingDataError) as error:
         raise DataError(f"--pairs: {error}") from None
     tasks += of_user
@@ -205,7 +193,7 @@ def _score(
             not request.quiet,
             model.folder if model and similarity is embedder else None,
         )
-        scored, seconds = _score_tasks(run, tasks, results)
+        scored = _score_tasks(run, tasks, results)
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
     if not scored:
@@ -222,7 +210,6 @@ def _score(
     results.environment = environment(
         device=compute.device,
         **facts,
-        scoring_s=seconds,
         protocol=request.protocol,
         seed=request.seed,
         precision=compute.precision,
@@ -249,12 +236,10 @@ def _embedding_warnings(request: Request, embedder: Embedder, cache: Cache | Non
     return warnings + (cache.warnings if cache else [])
 
 
-def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[str, TaskScores], dict[str, float]]:
-    """Return task -> scores and task -> seconds of scoring without embedding; adds the scores to `results`."""
+def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
+    """Return task -> scores; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
-    seconds: dict[str, float] = {}
     for number, task in enumerate(tasks, 1):
-        start, embedding_s = time.perf_counter(), run.embedder.encode_s
         try:
             with stage(f"task {number} of {len(tasks)}, {task.name}", quiet=not run.progress):
                 scores = task.score(run)
@@ -266,9 +251,8 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
                 f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
             )
         scored[task.name] = replace(scores, settings={**scores.settings, **run.embedder.settings})
-        seconds[task.name] = round(time.perf_counter() - start - (run.embedder.encode_s - embedding_s), 3)
         results.add(task.name, scored[task.name])
-    return scored, seconds
+    return scored
 
 
 def _check_output(folder: Path) -> None:

@@ -27,12 +27,17 @@ LEVEL = 0.05
 _BLOCK = 1 << 22  # resampled values in memory at a time: 32 MB per float64 array
 
 
-def _mean(predicted: Floats, gold: Floats) -> Floats:
-    means: Floats = predicted.mean(axis=1)
+def _mean(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    means: Floats = predicted[rows].mean(axis=1)
     return means
 
 
-def _pearson(predicted: Floats, gold: Floats) -> Floats:
+def _accuracy(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    means: Floats = (predicted == gold)[rows].mean(axis=1)  # compares once, not once per sample
+    return means
+
+
+def _correlation(predicted: Floats, gold: Floats) -> Floats:
     x = predicted - predicted.mean(axis=1, keepdims=True)
     y = gold - gold.mean(axis=1, keepdims=True)
     norms = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
@@ -42,44 +47,46 @@ def _pearson(predicted: Floats, gold: Floats) -> Floats:
     return correlations
 
 
-def _spearman(predicted: Floats, gold: Floats) -> Floats:
-    from scipy.stats import rankdata  # takes half a second to import
-
-    return _pearson(rankdata(predicted, axis=1), rankdata(gold, axis=1))
+def _pearson(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    return _correlation(predicted[rows], gold[rows])
 
 
-def _counts(predicted: Floats, gold: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _spearman(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    return _correlation(_ranks(predicted, rows), _ranks(gold, rows))
+
+
+def _counts(predicted: Floats, gold: Floats, rows: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     """Return (true positives, false positives, false negatives, true negatives); 1 is the positive class."""
-    yes, true = predicted == 1, gold == 1
+    yes, true = predicted[rows] == 1, gold[rows] == 1
     both = (yes & true).sum(axis=1).astype(float)
     return both, yes.sum(axis=1) - both, true.sum(axis=1) - both, (~yes & ~true).sum(axis=1).astype(float)
 
 
-def _f1(predicted: Floats, gold: Floats) -> Floats:
-    tp, fp, fn, _ = _counts(predicted, gold)
+def _f1(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    tp, fp, fn, _ = _counts(predicted, gold, rows)
     whole = 2 * tp + fp + fn
     return np.divide(2 * tp, whole, out=np.zeros(len(tp)), where=whole > 0)
 
 
-def _matthews(predicted: Floats, gold: Floats) -> Floats:
-    tp, fp, fn, tn = _counts(predicted, gold)
+def _matthews(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
+    tp, fp, fn, tn = _counts(predicted, gold, rows)
     norms = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     return np.divide(tp * tn - fp * fn, norms, out=np.zeros(len(tp)), where=norms > 0)
 
 
-METRICS: dict[str, Callable[[Floats, Floats], Floats]] = {
+METRICS: dict[str, Callable[[Floats, Floats, Ints], Floats]] = {
     "mean": _mean,
-    "accuracy": lambda predicted, gold: _mean((predicted == gold).astype(float), gold),
+    "accuracy": _accuracy,
     "pearson": _pearson,
     "spearman": _spearman,
     "f1": _f1,
     "matthews": _matthews,
-    "accuracy_f1": lambda predicted, gold: (METRICS["accuracy"](predicted, gold) + _f1(predicted, gold)) / 2,
-    "pearson_spearman": lambda predicted, gold: (_pearson(predicted, gold) + _spearman(predicted, gold)) / 2,
+    "accuracy_f1": lambda *arrays: (_accuracy(*arrays) + _f1(*arrays)) / 2,
+    "pearson_spearman": lambda *arrays: (_pearson(*arrays) + _spearman(*arrays)) / 2,
 }
-"""Metric -> function of (predicted, gold), each (samples, n) float64, that returns (samples,) as fractions of 1, NaN
-where undefined. F1 and Matthews' coefficient take the classes 0 and 1; the last two are the plain means that GLUE ranks
-by."""
+"""Metric -> function of (predicted, gold), each float64 (n,), and the rows of each sample, int64 (samples, n), that
+returns (samples,) as fractions of 1, NaN where undefined. F1 and Matthews' coefficient take the classes 0 and 1; the
+last two are the plain means that GLUE ranks by."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,10 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.predicted)
+
+    def metric_of(self, rows: Ints) -> Floats:
+        """Return the metric of each sample of rows (samples, n), as a fraction of 1: (samples,)."""
+        return METRICS[self.metric](self.predicted, self.gold, rows)
 
 
 @dataclass(frozen=True)
@@ -244,18 +255,8 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
     for rows in samples:
         bounds = np.flatnonzero(np.diff(several[0].groups[rows[0]])) + 1
         parts = np.split(rows, bounds, axis=1)
-        blocks.append([np.mean([_metric(examples, columns) for columns in parts], axis=0) for examples in several])
+        blocks.append([np.mean([each.metric_of(columns) for columns in parts], axis=0) for each in several])
     return 100 * np.concatenate(blocks, axis=1)
-
-
-def _metric(examples: Examples, rows: Ints) -> Floats:
-    if examples.metric == "mean":
-        return _mean(examples.predicted[rows], examples.gold)
-    if examples.metric == "accuracy":  # compares predictions once, not once per sample
-        return _mean((examples.predicted == examples.gold)[rows], examples.gold)
-    if examples.metric == "spearman":
-        return _pearson(_ranks(examples.predicted, rows), _ranks(examples.gold, rows))
-    return METRICS[examples.metric](examples.predicted[rows], examples.gold[rows])
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
@@ -272,7 +273,7 @@ def _ranks(values: Floats, rows: Ints) -> Floats:
     return ranks
 
 
-_NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
+_NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse")
 
 
 def in_percent(metric: str) -> bool:
@@ -286,7 +287,7 @@ class TaskScores:
 
     Attributes:
         scores: metric -> value in percent, unrounded; NaN where it is undefined (a constant has no correlation).
-            Alignment, uniformity, squared errors (mse) and median ranks (*_medr) are not percentages.
+            Alignment, uniformity and squared errors (mse) are not percentages.
         main: the key of `scores` that represents the task in charts.
         headline: the keys of `scores` that the summary table shows.
         counts: sizes of the data behind the scores, such as {"pairs": 3108}.

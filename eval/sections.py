@@ -4,20 +4,13 @@ Summary ──> summary, differences, nearest neighbors ──> the tasks, by fa
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from clearspan.eval.details import Cell, Table, cell_text, merged
-from clearspan.eval.report import plots
+from clearspan.eval.details import Table, cell_text, merged
 from clearspan.eval.report.html import Section
-from clearspan.eval.scores import in_percent
 from clearspan.eval.summary import Summary, counts_text, differences_table, figures_table, heading
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_BARS_PER_CHART = 12
-_GEOMETRY = ("uniformity", "alignment")
 _RANKED = ("retrieval", "heldout")
 _NOTE = (
     "Scores are in percent, except alignment (the mean squared distance between two sentences of the same meaning), "
@@ -30,7 +23,6 @@ _DIFFERENCES = (
     "examples. Bold: exceeds noise, with the p-value corrected by Holm over this table."
 )
 _NEIGHBORS = "A few queries, with the rank of the first relevant document and the nearest documents. Bold: relevant."
-_PUBLISHED = "Published figures, which have no interval: {}."
 
 
 def report_sections(summary: Summary) -> list[Section]:
@@ -57,58 +49,14 @@ def report_lead(summary: Summary) -> str:
 def _summary(summary: Summary) -> Section:
     notes = [_NOTE, _INTERVALS]
     notes += [_SEVERAL] if len(summary.scored) > 1 else []
-    notes += [_PUBLISHED.format(", ".join(summary.baselines))] if summary.baselines else []
     text = "\n\n".join([" ".join(notes), *summary.incomplete])
-    return Section("Summary", text, [figures_table(summary)], [*_bars(summary), *_plane(summary)])
+    return Section("Summary", text, [figures_table(summary)])
 
 
 def _differences(summary: Summary) -> Iterator[Section]:
     """Yield a section of the differences from the first model, if there are several models."""
     if table := differences_table(summary):
         yield Section("Differences", _DIFFERENCES.format(summary.names[0]), [table])
-
-
-def _bars(summary: Summary) -> Iterator["Figure"]:
-    """Yield charts of the main figures: a family's tasks, at most a dozen per chart, in charts of about one size."""
-    for family, names in _by_family(summary).items():
-        tasks = [(task, summary.main(task)) for task in names if in_percent(summary.main(task))]
-        parts = -(-len(tasks) // _BARS_PER_CHART)
-        for part in range(parts):
-            yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])
-
-
-def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> "Figure":
-    def of_model(number: int) -> list[float]:
-        return [_float(summary.values(task, metric)[number]) for task, metric in tasks]
-
-    same = len({metric for _, metric in tasks}) == 1
-    labels = [task if same else f"{task}  {metric}" for task, metric in tasks]
-    no_interval = (float("nan"), float("nan"))
-    marks = {
-        name: [row.get(figure, float("nan")) for figure in tasks]
-        for name, row in summary.baselines.items()
-        if any(figure in row for figure in tasks)
-    }
-    return plots.grouped_bars(
-        labels,
-        {name: of_model(number) for number, name in enumerate(summary.names)},
-        f"{heading(family)}: {tasks[0][1]}, %" if same else f"{heading(family)}, %",
-        {
-            each.results.model: [
-                each.results.intervals.get(task, {}).get(metric, no_interval) for task, metric in tasks
-            ]
-            for each in summary.scored
-        },
-        marks,
-    )
-
-
-def _plane(summary: Summary) -> Iterator["Figure"]:
-    """Yield a chart of uniformity against alignment for a task that has both."""
-    for task in summary.families:
-        if set(_GEOMETRY) <= set(summary.metrics(task, lambda scores: list(scores.scores))):
-            x, y = ([_float(cell) for cell in summary.values(task, metric)] for metric in _GEOMETRY)
-            yield plots.plane(dict(zip(summary.columns, zip(x, y, strict=True), strict=True)), *_GEOMETRY)
 
 
 def _neighbors(summary: Summary) -> Iterator[Section]:
@@ -127,14 +75,14 @@ def _task(summary: Summary, task: str, family: str) -> Section:
     """Return a folded section of everything known of a task, with its main figure beside the heading."""
     by_model, main = summary.of(task), summary.main(task)
     rows = [(m, *summary.values(task, m)) for m in summary.metrics(task, lambda scores: list(scores.scores))]
-    tables = [Table(("metric", *summary.columns), rows, counts_text(next(iter(by_model.values())).counts))]
+    tables = [Table(("metric", *summary.names), rows, counts_text(next(iter(by_model.values())).counts))]
     if family not in _RANKED:  # whose tables are in _neighbors
         tables += merged({model: scores.details.tables for model, scores in by_model.items()})
     if rows := _settings({model: scores.settings for model, scores in by_model.items()}):
         tables.append(Table(("setting", *by_model), rows, "settings"))
     several = len(summary.scored) > 1
     texts = dict.fromkeys(scores.details.text for scores in by_model.values() if scores.details.text)
-    values = summary.values(task, main)[: len(summary.scored)]
+    values = summary.values(task, main)
     shown = [f"{name} {cell_text(value.value)}" for name, value in zip(summary.names, values, strict=True)]
     note = f"{main}: {', '.join(shown) if several else cell_text(values[0].value)}"
     return Section(task, "\n\n".join(texts), tables, folded=True, note=note)
@@ -148,16 +96,11 @@ def _data(summary: Summary) -> Section:
 
 
 def _run(summary: Summary) -> Section:
-    """Return what the scores depend on besides the data: models, versions, seeds, settings; and the time they took."""
+    """Return what the scores depend on besides the data: models, versions, seeds, settings."""
     flat = {
         each.results.model: {"model": each.results.spec, **_flat(each.results.environment)} for each in summary.scored
     }
-    tables = [Table(("setting", *flat), _settings(flat))]
-    times = {each.results.model: each.results.environment.get("scoring_s", {}) for each in summary.scored}
-    if any(times.values()):
-        seconds = [(task, *(each.get(task) for each in times.values())) for task in summary.families]
-        tables.append(Table(("task", *times), seconds, "seconds of scoring, without embedding"))
-    return Section("Environment", tables=tables)
+    return Section("Environment", tables=[Table(("setting", *flat), _settings(flat))])
 
 
 def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
@@ -167,10 +110,10 @@ def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, .
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment without nesting: packages' versions at its end, the tasks' seconds left out."""
-    single = {key: value for key, value in environment.items() if not isinstance(value, dict)}
+    """Return the environment without nesting: packages' versions at its end."""
     versions = environment.get("versions", {})
-    return single | {package: number or "not installed" for package, number in versions.items()}
+    more = {package: number or "not installed" for package, number in versions.items()}
+    return {key: value for key, value in environment.items() if key != "versions"} | more
 
 
 def _text(value: Any) -> str:
@@ -183,10 +126,6 @@ def _by_family(summary: Summary) -> dict[str, list[str]]:
     for task, family in summary.families.items():
         tasks.setdefault(family, []).append(task)
     return tasks
-
-
-def _float(cell: Cell) -> float:
-    return float(cell.value) if isinstance(cell.value, (int, float)) else float("nan")
 
 
 def _number(number: int, noun: str) -> str:

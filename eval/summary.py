@@ -1,14 +1,13 @@
 """Summary of evaluations: one row per figure, one column per model, for the terminal and the report.
 
-Scored of 1..n models ─┐
-published figures ─────┴─> Summary ─┬─> terminal_summary
-                                    └─> sections.report_sections
+Scored of 1..n models ──> Summary ─┬─> terminal_summary
+                                   └─> sections.report_sections
 """
 
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clearspan.common.compute import Compute
@@ -17,9 +16,6 @@ from clearspan.eval.details import Cell, Table
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Scored
 from clearspan.eval.scores import Difference, TaskScores, in_percent
-
-Baselines = Mapping[str, Mapping[tuple[str, str], float]]
-"""Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
 _NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
@@ -36,25 +32,14 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Summary:
-    """Models scored in one run, and the published models beside them.
-
-    Attributes:
-        scored: one evaluation per model, at least one, under distinct names.
-        baselines: published figures.
-    """
+    """Models scored in one run: one evaluation per model, at least one, under distinct names."""
 
     scored: Sequence[Scored]
-    baselines: Baselines = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         """Return the models' names, in their order."""
         return [scored.results.model for scored in self.scored]
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the names of the columns of `values`."""
-        return [*self.names, *self.baselines]
 
     @property
     def families(self) -> dict[str, str]:
@@ -89,7 +74,7 @@ class Summary:
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """Return a figure of each model with its interval, then of each baseline; the best of several is strong."""
+        """Return a figure of each model with its interval; the best of several is strong."""
         values = [self._value(scored, task, metric) for scored in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(values) if value is not None and math.isfinite(value)}
         best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)
@@ -98,33 +83,26 @@ class Summary:
             low, high = scored.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
             note = f"[{low:.1f}, {high:.1f}]" if math.isfinite(low) and value is not None else ""
             cells.append(Cell(value, note, strong=len(self.scored) > 1 and i in shown and shown[i] == best))
-        comparable = task != AVERAGE or any(self.missing(metric, scored) == [] for scored in self.scored)
-        return cells + [Cell(row.get((task, metric)) if comparable else None) for row in self.baselines.values()]
+        return cells
 
-    def over(self, task: str, metric: str) -> str:
-        """Return what a figure covers: `3108 pairs`, `5 of 7 tasks`."""
-        if task != AVERAGE:
-            return counts_text(next(iter(self.of(task).values())).counts)
-        scored = next(scored for scored in self.scored if metric in scored.results.averages)
-        return _coverage(scored.results.averages[metric])
-
-    def missing(self, average: str, scored: Scored) -> list[str] | None:
-        """Return the tasks that a model's average lacks; None if the model has no such average."""
-        of_model = scored.results.averages.get(average)
-        return None if of_model is None else list(of_model["missing"])
+    def coverage(self, average: str) -> str:
+        """Return what an average covers: `5 of 7 tasks`."""
+        averages = (scored.results.averages for scored in self.scored)
+        return _coverage(next(each[average] for each in averages if average in each))
 
     @property
     def incomplete(self) -> Iterator[str]:
         """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
+            of_models = [(scored.results.averages.get(average), scored) for scored in self.scored]
             lines = [
                 (
-                    f"{_coverage(scored.results.averages[average])}, so not comparable with published averages "
-                    f"(missing: {', '.join(missing)})",
+                    f"{_coverage(each)}, so not comparable with published averages "
+                    f"(missing: {', '.join(each['missing'])})",
                     scored,
                 )
-                for scored in self.scored
-                if (missing := self.missing(average, scored))
+                for each, scored in of_models
+                if each and each["missing"]
             ]
             for line, models in self._together(lines).items():
                 yield f"average {average}{f' of {models}' if models else ''}: {line}"
@@ -143,27 +121,10 @@ class Summary:
 
     @property
     def outcome(self) -> str:
-        """Return the outcome in words: each model's first hits, if the only task ranks documents; and which models
-        differ from the first one beyond noise. Empty for one model on any other tasks.
-        """
-        return " ".join([*self._first_hits, *self._against_first])
-
-    @property
-    def _first_hits(self) -> Iterator[str]:
-        (task, *others) = self.families
-        found = {model: scores.examples.get("mrr") for model, scores in self.of(task).items()}
-        hits = {model: int((each.predicted == 1).sum()) for model, each in found.items() if each is not None}
-        if hits and not others:
-            best, *rest = sorted(hits, key=hits.__getitem__, reverse=True)
-            each = [f"{best} answers {hits[best]:,} with its first hit", *(f"{name} {hits[name]:,}" for name in rest)]
-            yield f"Of {len(found[best] or ()):,} queries of {task}, {', '.join(each)}."
-
-    @property
-    def _against_first(self) -> Iterator[str]:
+        """Return in words which models differ from the first one beyond noise; empty for one model."""
         verdicts = [(_verdict(scored.differences), scored) for scored in self.scored[1:] if scored.differences]
-        if verdicts:
-            each = [f"{verdict} ({models})" for verdict, models in sorted(self._together(verdicts).items())]
-            yield f"Differences from {self.names[0]} beyond noise: {', '.join(each)}."
+        each = [f"{verdict} ({models})" for verdict, models in sorted(self._together(verdicts).items())]
+        return f"Differences from {self.names[0]} beyond noise: {', '.join(each)}." if each else ""
 
     def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
         """Return each item once, with the names of its models; "" for an item of all models."""
@@ -180,16 +141,16 @@ class Summary:
 
 
 def figures_table(summary: Summary) -> Table:
-    """Return a row per figure, grouped by family, and a column per model and published model."""
+    """Return a row per figure, grouped by family, and a column per model."""
     groups: dict[int, str] = {}
     rows: list[list[object]] = []
     for task, metric in summary.figures:
         group = "Averages" if task == AVERAGE else heading(summary.families[task])
         if group not in groups.values():
             groups[len(rows)] = group
-        names = (metric, summary.over(task, metric)) if task == AVERAGE else (task, metric)
+        names = (metric, summary.coverage(metric)) if task == AVERAGE else (task, metric)
         rows.append([*names, *summary.values(task, metric)])
-    return Table(("task", "metric", *summary.columns), rows, "", groups if len(groups) > 1 else {}, names=2)
+    return Table(("task", "metric", *summary.names), rows, "", groups if len(groups) > 1 else {}, names=2)
 
 
 def differences_table(summary: Summary) -> Table | None:

@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from clearspan.pipelines.errors import PipelineError
@@ -34,14 +34,14 @@ class Listed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The user's choice: how classes are found, and which classes and files are taken (None: all)."""
+    """The user's choice, by option: how classes are found, and which classes and files are taken (None: all)."""
 
-    pattern: str | None = None
-    field: str = "label"
-    num_classes: int | None = None
+    label_pattern: str | None = None
+    label_field: str = "label"
+    classes: int | None = None
     per_class: int | None = None
-    top: int | None = None
-    named: tuple[str, ...] | None = None
+    top_classes: int | None = None
+    class_list: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +130,8 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
         PipelineError: a name has no class, or there are fewer classes than wanted.
     """
     unstated = [file.name for file in listed if file.label is None]
-    skip = 0 if wanted.pattern else _skip(unstated)
-    all_classes = Classes((), wanted.pattern, skip)
+    skip = 0 if wanted.label_pattern else _skip(unstated)
+    all_classes = Classes((), wanted.label_pattern, skip)
     members: dict[str, list[str]] = collections.defaultdict(list)
     for file in listed:
         members[all_classes.label(file)].append(file.name)
@@ -155,21 +155,21 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
     """Return the classes that are wanted, given the number of files of each class."""
     every_class = sorted(sizes)
-    if wanted.named is not None:
-        if lost := [name for name in wanted.named if name not in sizes]:
+    if wanted.class_list is not None:
+        if lost := [name for name in wanted.class_list if name not in sizes]:
             raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
-        return list(wanted.named)
-    if wanted.top is not None:
-        if wanted.top > len(sizes):
-            raise PipelineError(f"--top-classes {wanted.top}: there are {len(sizes):,} classes: lower it")
-        return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top]
-    if wanted.num_classes is not None:
+        return list(wanted.class_list)
+    if wanted.top_classes is not None:
+        if wanted.top_classes > len(sizes):
+            raise PipelineError(f"--top-classes {wanted.top_classes}: there are {len(sizes):,} classes: lower it")
+        return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top_classes]
+    if wanted.classes is not None:
         least = wanted.per_class or 1
         large = [name for name in every_class if sizes[name] >= least]
-        if wanted.num_classes > len(large):
+        if wanted.classes > len(large):
             of = f" of at least {least:,}" if least > 1 else ""
-            raise PipelineError(f"--classes {wanted.num_classes}: there are {len(large):,} classes{of}: lower it")
-        return sorted(large, key=lambda name: _key(name, ""))[: wanted.num_classes]
+            raise PipelineError(f"--classes {wanted.classes}: there are {len(large):,} classes{of}: lower it")
+        return sorted(large, key=lambda name: _key(name, ""))[: wanted.classes]
     return every_class
 
 

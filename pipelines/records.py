@@ -35,14 +35,7 @@ class Input:
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:
         """The fields of the plan as (name, value)."""
-        return (
-            ("name", self.name),
-            ("bytes", self.bytes),
-            ("format", self.format),
-            ("compression", self.compression),
-            ("sample", self.sample),
-            ("label", self.label),
-        )
+        return tuple((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Lt
 
 from clearspan.common.cores import num_cores
 from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.options import Flag
+from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
@@ -32,14 +33,15 @@ from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_units
+from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.decisions import have_verdicts
-from clearspan.pipelines.units.job import FOLDERS, STOPPED, Job, UnitResult, done_units
+from clearspan.pipelines.units.job import STAGED, VALIDATION, WRITTEN, Job, done_units
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import resources
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,10 +143,9 @@ class Summary:
 def _clear_fruitless(job: Job, plan: Plan) -> None:
     """Empty an output folder in which a run of another plan wrote no shard, for example because it found no text."""
     names = [name for name in storage.tree(job.folder) if not name.startswith(".")]
-    is_own = {planning.NAME, STOPPED, *FOLDERS}.issuperset(name.partition("/")[0] for name in names)
-    if planning.NAME not in names or not is_own or any(name.endswith(".tar") for name in names):
-        return
-    if storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
+    named = resources(planning.began(job.folder))
+    is_own = all(WRITTEN.fullmatch(name) or name.removeprefix(f"{VALIDATION}/") in named for name in names)
+    if is_own and planning.NAME in names and storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
         for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
             storage.remove(job.path(name))
 
@@ -177,7 +178,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
         raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
 
 
-def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
+def prepare(job: Job, plan: Plan, files: Mapping[str, bytes]) -> list[Unit]:
     """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
@@ -189,20 +190,35 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     storage.remove(job.stopped_path)
     storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
     for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
-        for path, data in resources.items():
+        for path, data in files.items():
             storage.publish_if_changed(data, storage.join(dataset, *path.split("/")))
-    results = load_results(job)
-    lost = damaged(job, results)
-    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(results):
+    ready = set(load_results(job))
+    for unit in (done_units(job.folder) & set(range(job.num_units))) - ready:
         for dataset in (job.folder, job.validation_folder):
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
-    ready = set(results) - lost
+    staged = set[int]()
     if job.curation.is_staged and len(ready) < job.num_units:
-        staged = staged_units(job)
+        staged = set(load_results(job, STAGED))
         # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
         ready = ready | staged if have_verdicts(job) else staged
+    if ready and len(ready) < job.num_units:
+        _check_unmodified(job, plan)
     return [unit for unit in plan.units if unit.number not in ready]
+
+
+def _check_unmodified(job: Job, plan: Plan) -> None:
+    """Raise PipelineError if a local input was modified after the run began: finished units hold the old content."""
+    if storage.is_remote(job.folder) or storage.is_remote(job.root):
+        return
+    began = Path(job.path(planning.NAME)).stat().st_mtime
+    for entry in plan.inputs:
+        path = Path(job.root, entry.name)
+        if path.stat().st_mtime > began:
+            raise PipelineError(
+                f"{path}: modified after parts of it may have been read: delete {job.folder} or choose another "
+                f"--output; if its content is the same, touch {job.path(planning.NAME)}"
+            )
 
 
 def run(kind: Kind, options: RunOptions) -> Summary | None:
@@ -213,7 +229,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    kind = kind.resolved(planning.began(options.output))
+    kind = kind.resolved(planning.began(options.output).get("options", {}))
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(
@@ -221,8 +237,8 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     )
     inputs = planning.find_inputs(options.inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes)
-    resources = kind.resources(inputs)
-    fingerprint = kind.fingerprint(resources)
+    files = kind.resources(inputs)
+    fingerprint = kind.fingerprint(files)
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.taken
@@ -242,34 +258,27 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     )
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
-        units = prepare(job, plan, resources)
+        units = prepare(job, plan, files)
         return _run(job, plan, units, options)
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summary | None:
-    if not units and len(results := load_results(job)) == job.num_units:
-        commit(job, results)
+    if not units and len(done_units(job.folder)) == job.num_units:
+        commit(job)
         _remove_stage(job)
-        return _summary(job, plan, results, [], 0.0)
+        return _summary(job, plan, [], 0.0)
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         if not _run_beam(job, units, options):
             return None
     _remove_stage(job)
     _tidy(job)
-    seconds = time.perf_counter() - start
-    return _summary(job, plan, load_results(job), units, seconds)
+    return _summary(job, plan, units, time.perf_counter() - start)
 
 
-def _summary(
-    job: Job,
-    plan: Plan,
-    results: Mapping[int, UnitResult],
-    units: list[Unit],
-    seconds: float,
-) -> Summary:
-    """Summarize the dataset of all results, and the work on these units."""
-    counts = Counts()
+def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary:
+    """Summarize the dataset, and the work on these units."""
+    results, counts, skipped = load_results(job), Counts(), job.fingerprint["inputs"].get("skipped")
     for result in results.values():
         counts.add(result.counts)
     manifest = Manifest.load(job.folder)
@@ -284,17 +293,11 @@ def _summary(
         sums=counts.sums,
         remarks=[
             *of_classes,
-            *filter(None, [columns_read(plan.root, plan.inputs, job.reading)]),
-            *_skipped(job.fingerprint),
+            *columns_read(plan.root, plan.inputs, job.reading),
+            *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
             *job.kind.remarks(job.fingerprint, counts.sums),
         ],
     )
-
-
-def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
-    """Return a line with the number of skipped inputs, if there are any."""
-    number = fingerprint["inputs"].get("skipped")
-    return [f"{number:,} {'input' if number == 1 else 'inputs'} of unknown type skipped"] if number else []
 
 
 def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:

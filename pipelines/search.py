@@ -119,7 +119,7 @@ class Results:
     def to_json(self) -> str:
         pairs = zip(self.queries, self.hits, strict=True)
         results = [{"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs]
-        device, precision, _ = self.compute
+        device, precision = self.compute[:2]
         return json.dumps({"vectors": self.folder, "device": device, "precision": precision, "results": results})
 
     def __str__(self) -> str:

@@ -6,12 +6,9 @@ holds for every unit and, summed, for the dataset.
 """
 
 import dataclasses
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-import zstandard
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
@@ -97,31 +94,18 @@ class Counts:
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
-class Lines:
-    """Writer of JSON lines into one zstd frame in memory."""
-
-    def __init__(self) -> None:
-        self._data = io.BytesIO()
-        self._frame = zstandard.ZstdCompressor().stream_writer(self._data, closefd=False)
-        self._is_empty = True
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        self._frame.write(json.dumps(record).encode() + b"\n")
-        self._is_empty = False
-
-    def close(self) -> bytes:
-        """Return the frame; empty if no line was written."""
-        self._frame.flush(zstandard.FLUSH_FRAME)
-        return b"" if self._is_empty else self._data.getvalue()
+def json_line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line of JSON."""
+    return json.dumps(record).encode() + b"\n"
 
 
 class Tally:
-    """Counter of a unit's records, which also collects the bad and the excluded ones, compressed."""
+    """Counter of a unit's records, which also collects the bad and the excluded ones as JSON lines."""
 
     def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
         self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
         self.max_bad_fraction = max_bad_fraction
-        self._rejected, self._excluded = Lines(), Lines()
+        self.rejected, self.excluded = bytearray(), bytearray()
 
     def readable(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the records that hold something to read; count the others as filtered, for their reason."""
@@ -146,19 +130,11 @@ class Tally:
             counts.lack(problem)
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
         head = safe.decode("utf-8", "ignore").rstrip("\r\n")
-        self._rejected.write({"source": record.name, "offset": record.offset, "reason": reason, "head": head})
+        self.rejected += json_line({"source": record.name, "offset": record.offset, "reason": reason, "head": head})
         if counts.bad >= EARLY_STOP and 2 * counts.bad > counts.read and self.max_bad_fraction < 0.5:
             raise PipelineError(counts.complaint())
-
-    def rejected(self) -> bytes:
-        """Return the bad records as JSON lines in one zstd frame; empty if there were none."""
-        return self._rejected.close()
 
     def exclude(self, source: str, id: int, text: str) -> None:
         """Count an example that holds an excluded text, and write down its source, its id and the text."""
         self.counts.filtered["excluded"] += 1
-        self._excluded.write({"source": source, "id": id, "text": text})
-
-    def excluded(self) -> bytes:
-        """Return the excluded examples as JSON lines in one zstd frame; empty if there were none."""
-        return self._excluded.close()
+        self.excluded += json_line({"source": source, "id": id, "text": text})

@@ -2,8 +2,9 @@
 
     inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
 
-The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json and _done, as a
-dataset does: the same command on it reads nothing and says so, and one with other inputs or options is refused.
+The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json, as a dataset
+does, the tokenizer and, written last, summary.json: the same command on it reads nothing and says so, and one with
+other inputs or options is refused.
 """
 
 import dataclasses
@@ -15,7 +16,6 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.files import sha256
 from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
@@ -27,12 +27,11 @@ from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.job import DONE, UnitResult, load_result
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
 
-RESULT = f"{DONE}/00000.json"
+SUMMARY = "summary.json"
 PIECE_BYTES = 16_000_000
 """Input between two updates of the progress bar, if the file can be cut."""
 
@@ -44,7 +43,6 @@ class Vocabulary(TextReading, CorpusOptions):
     output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR")]
     size: Annotated[int, Flag("number of ids", "N")] = 32000
     max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
-    limit_bytes: Annotated[int | None, Flag("read at most N bytes of text", "N"), Ge(1)] = None
 
     name: ClassVar[str] = "vocabulary"
     summary: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
@@ -79,23 +77,10 @@ class Vocabulary(TextReading, CorpusOptions):
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
         claim(self.output, planning.NAME, plan.to_json())
-        done = _learned(output, plan)
-        is_new = done is None
-        if done is None:
-            done = _learn(self, output, plan)
-        counts = done.counts
-        check(self, counts)
-        return Summary(
-            self.output,
-            counts.sums["ids"],
-            counts.read,
-            counts.kept,
-            counts.filtered["empty"],
-            counts.bad,
-            counts.sums["text_bytes"],
-            counts.bad_examples,
-            is_new,
-        )
+        if (output / MAIN).is_file() and (output / SUMMARY).is_file():
+            known = json.loads((output / SUMMARY).read_bytes())
+            return Summary(**{**known, "output": self.output, "is_new": False})
+        return _learn(self, output, plan)
 
 
 @dataclasses.dataclass
@@ -113,7 +98,7 @@ class Summary:
     bad: int
     text_bytes: int
     bad_examples: list[list[str]]
-    is_new: bool
+    is_new: bool = True
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -127,30 +112,18 @@ class Summary:
         )
 
 
-class _Texts:
-    """The texts of a plan; counts each record, and the bytes of the texts."""
-
-    def __init__(self, options: Vocabulary, plan: Plan) -> None:
-        self.options, self.plan = options, plan
-        self.tally = Tally(("empty",), options.max_bad_fraction)
-        self.num_bytes = 0
-
-    def __iter__(self) -> Iterator[str]:
-        options, counts, plan = self.options, self.tally.counts, self.plan
-        size = sum(unit.bytes for unit in plan.units)
-        limit = min(size, options.limit_bytes or size)
-        work = f"reading {limit / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
-        with Bar(limit, work, options.quiet, unit="B", unit_scale=True) as bar:
-            for unit in plan.units:
-                before = self.num_bytes
-                records = read_pieces(plan.root, unit.pieces, options.reading())
-                for _, text, data in texts_of(self.tally.readable(records), options.text_field, self.tally):
-                    counts.kept += 1
-                    self.num_bytes += len(data)
-                    yield text
-                    if options.limit_bytes and self.num_bytes >= options.limit_bytes:
-                        return
-                bar.update(self.num_bytes - before if options.limit_bytes else unit.bytes)
+def _texts(options: Vocabulary, plan: Plan, tally: Tally) -> Iterator[str]:
+    """Yield the texts of a plan; count each record, and the bytes of the texts."""
+    size = sum(unit.bytes for unit in plan.units)
+    work = f"reading {size / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
+    with Bar(size, work, options.quiet, unit="B", unit_scale=True) as bar:
+        for unit in plan.units:
+            records = read_pieces(plan.root, unit.pieces, options.reading())
+            for _, text, data in texts_of(tally.readable(records), options.text_field, tally):
+                tally.counts.kept += 1
+                tally.counts.count("text_bytes", len(data))
+                yield text
+            bar.update(unit.bytes)
 
 
 def check(options: Vocabulary, counts: Counts) -> None:
@@ -161,29 +134,25 @@ def check(options: Vocabulary, counts: Counts) -> None:
         raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
 
 
-def _learned(output: Path, plan: Plan) -> UnitResult | None:
-    """Return the result of an earlier run of this plan; None if it did not finish, or a file differs from it."""
-    try:
-        done = load_result(str(output / RESULT), plan.sha256, 0)
-        if done and all(sha256(output / name) == expected for name, expected in done.files.items()):
-            return done
-    except FileNotFoundError:
-        pass
-    return None
-
-
-def _learn(options: Vocabulary, output: Path, plan: Plan) -> UnitResult:
-    """Learn the tokenizer, and publish its files and the result."""
-    texts = _Texts(options, plan)
-    counts = texts.tally.counts
+def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
+    """Learn the tokenizer, and publish its files and the summary."""
+    tally = Tally(("empty",), options.max_bad_fraction)
+    counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:
-        counts.count("ids", learn_tokenizer(texts, options.size, Path(temporary)))
-        counts.count("text_bytes", texts.num_bytes)
+        ids = learn_tokenizer(_texts(options, plan, tally), options.size, Path(temporary))
         check(options, counts)
+        summary = Summary(
+            options.output,
+            ids,
+            counts.read,
+            counts.kept,
+            counts.filtered["empty"],
+            counts.bad,
+            counts.sums["text_bytes"],
+            counts.bad_examples,
+        )
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
-        files = sorted(Path(temporary).iterdir(), key=lambda path: path.name == MAIN)  # tokenizer.json last
-        for path in files:
+        for path in Path(temporary).iterdir():
             storage.publish_bytes(path.read_bytes(), str(output / path.name))
-        done = UnitResult([], counts, files={path.name: sha256(path) for path in files})
-    storage.publish_bytes(done.to_json(plan.sha256, 0), str(output / RESULT))
-    return done
+    storage.publish_bytes(summary.to_json().encode(), str(output / SUMMARY))
+    return summary

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from clearspan.common import terminal
 from clearspan.shards.manifest import FILES_FOLDER, Manifest, ManifestError
 from clearspan.shards.reader import read_resource
 
@@ -48,9 +47,3 @@ def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
         if few := [name for name, count in zip(class_names, sizes, strict=True) if count == size]:
             lines.append(f"{len(few):,} {words}: {', '.join(few[:SHOWN])}{', ...' if len(few) > SHOWN else ''}")
     return lines
-
-
-def table(class_names: Sequence[str], counts: Mapping[int, int]) -> str:
-    """Return a text table of the classes: number, name, number of examples."""
-    rows = [(f"{number}", name, f"{counts.get(number, 0):,}") for number, name in enumerate(class_names)]
-    return terminal.table(("label", "class", "examples"), rows, right=(0, 2))

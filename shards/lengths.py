@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.common import terminal
-from clearspan.shards.schema import ragged_columns
+from clearspan.shards.schema import add_up, ragged_columns
 
 EDGES = np.array([0, 1, *sorted([2**k for k in range(1, 41)] + [3 * 2**k for k in range(40)])])
 WIDTH = 40
@@ -36,9 +36,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
     total: Histograms = {}
     for part in parts:
         for column, histogram in part.items():
-            summed = total.setdefault(column, {})
-            for edge, count in histogram.items():
-                summed[edge] = summed.get(edge, 0) + count
+            total[column] = add_up(total.get(column, {}), histogram)
     return {column: dict(sorted(summed.items(), key=lambda item: int(item[0]))) for column, summed in total.items()}
 
 

@@ -124,8 +124,8 @@ class Manifest:
     @property
     def statistics(self) -> dict[str, float]:
         """The mean and standard deviation of the kind's `statistics` column; empty for a kind without one."""
-        statistics: dict[str, float] = self.derived["statistics"]
-        return statistics
+        sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
+        return moments.statistics(sums)
 
     @property
     def lengths(self) -> lengths.Histograms:
@@ -136,12 +136,6 @@ class Manifest:
     def column_tokens(self) -> dict[str, int]:
         """Number of tokens by column."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
-
-    @property
-    def derived(self) -> dict[str, Any]:
-        """The fields of the file that are derived from the shards' entries; an empty one is not written."""
-        sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
-        return {"totals": self.totals, "statistics": moments.statistics(sums)}
 
     def to_json(self) -> bytes:
         """Return the content of the file; equal manifests give equal bytes."""
@@ -154,7 +148,7 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
-        return seal(record | {name: value for name, value in self.derived.items() if value}, indent=1)
+        return seal(record | ({"statistics": self.statistics} if self.statistics else {}), indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
         """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers."""

@@ -112,17 +112,14 @@ def build(cls: type[Made], record: object) -> Made:
     """
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
-    hints = typing.get_type_hints(cls)
-    for name, value in record.items():
-        if name not in hints:
-            raise ValueError(f"{cls.__name__} has no field {name!r}")
-        if not _is(value, hints[name]):
+    try:
+        made = cls(**record)
+    except TypeError as error:  # names the field
+        raise ValueError(str(error)) from None
+    for name, hint in typing.get_type_hints(cls).items():
+        if not _is(value := getattr(made, name), hint):
             raise ValueError(f"{name} of {cls.__name__} has the wrong type: {json.dumps(value)[:60]}")
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
-    if missing := [name for name in required if name not in record]:
-        raise ValueError(f"{cls.__name__} lacks {missing[0]}")
-    return cls(**record)
+    return made
 
 
 def _is(value: object, hint: Any) -> bool:

@@ -31,7 +31,7 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
     dataset = Dataset(folder)
     checks: list[Callable[[], object]] = [dataset.local_tokenizer] if dataset.manifest.tokenizer else []
     checks += [partial(dataset.read_file, name) for name in dataset.files]
-    checks += [partial(_check_classes, dataset)]
+    checks += [partial(classes.names, dataset.folder, dataset.manifest)]
     checks += [partial(_check_shard, dataset, shard) for shard in dataset.shards]
     problems = []
     for check in Bar(len(checks), f"reading {len(dataset.shards):,} shards", quiet, unit="file").over(checks):
@@ -40,14 +40,6 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
         except (ShardError, ManifestError) as error:
             problems.append(str(error))
     return [*dict.fromkeys(problems), *_unnamed(dataset)]
-
-
-def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError if the table of classes does not have as many names as the options say."""
-    names = classes.names(dataset.folder, dataset.manifest)
-    taken = dataset.manifest.fingerprint.get("options", {}).get("taken", {}).get("classes", len(names))
-    if taken != len(names):
-        raise ManifestError(f"{dataset.folder}/{classes.PATH}: names {len(names):,} classes of {taken:,}")
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +30,6 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert "argparse" in imported and not HEAVY & set(imported)
 
 
-def test_the_list_of_commands_is_in_the_order_of_their_use(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    assert sorted(COMMANDS, key=lambda name: shown.index(f"\n  {name} ")) == list(COMMANDS)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -62,10 +54,3 @@ def test_an_error_names_the_command_as_typed(typed: str, capsys: pytest.CaptureF
     with pytest.raises(SystemExit, match="2"):
         main([*typed.split(), "--no-such-option"])
     assert capsys.readouterr().err.startswith(f"clearspan {typed}: ")
-
-
-def test_adapt_works_outside_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It gets as far as its first real error."""
-    words = ["--input", "texts.csv", "--model", str(tmp_path / "absent"), "--output", str(tmp_path / "out")]
-    assert main(["adapt", *words]) == 2
-    assert "absent: no such folder" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from clearspan.common.commands import UsageError
 from clearspan.eval.scores import Examples, difference, resampled
 from clearspan.train.config.recipe import load
 from tests.conftest import ROOT
-from tests.end_to_end.test_whole_way import some_sts
+from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
 
 GROUP = (("A", "acc"), ("B", "acc"))

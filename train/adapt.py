@@ -164,9 +164,6 @@ def work(options: Adapt) -> int:
     except CommandError as error:
         print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
         return error.code
-    except KeyboardInterrupt:
-        print("adapt: stopped: run the same command again to continue", file=sys.stderr)
-        return 130
     return 0
 
 
@@ -293,13 +290,13 @@ def verdict(low: float, high: float) -> str:
 
 def finish(options: Adapt, state: dict[str, Any]) -> None:
     """Compare the two models, copy the better one to DIR/model, and print and save the verdict."""
-    from clearspan.eval import saved
+    from clearspan.eval import results
     from clearspan.eval.compare import compare_folders
 
     folder: Path = options.output
     base, named = options.base, (BEFORE, AFTER, HYBRID, *BASELINES)
     row = next(row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
-    scores = {name: saved.read(folder / name).scores[row.task][FIGURE] for name in named}
+    scores = {name: results.read(folder / name).scores[row.task][FIGURE] for name in named}
     word = verdict(row.low, row.high)
     better = folder / "run" / "model" if word == "better" else base
     if not (folder / "model").exists():

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, option_of, run_module, words
+from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.train.adapt import STATE
 from clearspan.train.api import Overrides, assignments
 
@@ -64,11 +64,8 @@ def adapt(
         UsageError: an option is unknown or cannot work, or the folder is of another call.
         CommandError: a step failed; the message says why and what to do.
     """
-    for name in ("dry_run", "help", "version"):
-        if options.get(name):
-            raise UsageError(f"{name}=True has no result: use the command `clearspan adapt {option_of(name)}`")
-    if "input" in options:
-        raise UsageError("input is given twice: the first argument names the texts")
+    if unusable := options.keys() & {"dry_run", "help", "version", "input"}:
+        raise UsageError(f"{min(unusable)} is an option of the command `clearspan adapt` alone")
     keys = assignments(overrides)
     if wrong := [key for key in keys if key.startswith("-") or "=" not in key]:
         raise UsageError(f"overrides: {wrong[0]}: is no recipe key with a value, such as training.epochs=3")

@@ -16,7 +16,6 @@ SHORT, LONG = 32, 1024
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 8
-LENGTHS = ("training.epochs", "training.max_steps")
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.01")
 """Keys of the static recipes for a model that has vectors already: it keeps its own, and moves half as fast."""
 LEAST_STEPS = 4
@@ -71,17 +70,12 @@ def planned(
     if num_texts < LEAST_STEPS * batch_size and (has_titles or made):
         smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
-    changes = kept(choice.changes, overrides)
-    recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *changes, *overrides])
+    recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
-    return Choice(choice.recipe, (*changes, evaluations), f"{choice.reason}; about {max(1, round(num_steps)):,} steps")
-
-
-def kept(changes: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the chosen changes, without the run's length if the user gives one."""
-    given = any(override.split("=")[0] in LENGTHS for override in overrides)
-    return [change for change in changes if not (given and change.split("=")[0] in LENGTHS)]
+    return Choice(
+        choice.recipe, (*choice.changes, evaluations), f"{choice.reason}; about {max(1, round(num_steps)):,} steps"
+    )
 
 
 def choose(

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from clearspan.train.options import DEV
+from clearspan.eval.data.sts import SUFFIXES
+from clearspan.train.options import DEV, HELD_OUT
 
 LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
@@ -68,18 +69,29 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     return steps
 
 
+def measured(eval_data: str) -> dict[str, Any]:
+    """Return what the score on `training.eval_data` measures, in the Hub's words (`huggingface_hub.EvalResult`)."""
+    if eval_data == HELD_OUT:
+        task = {"task_type": "information-retrieval", "task_name": "Information Retrieval", "metric_type": "mrr"}
+        return {**task, "dataset_name": "held-out texts", "metric_name": "MRR in percent"}
+    path = Path(eval_data)
+    name = path.name if path.suffix.lower() in SUFFIXES else "STS-B dev"
+    task = {"task_type": "semantic-similarity", "task_name": "Semantic Similarity", "metric_type": "spearman_cosine"}
+    return {**task, "dataset_name": name, "metric_name": "Spearman by cosine in percent"}
+
+
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     """Return the card's text; `recipe` is the run's YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Template
 
-    from clearspan.train.selection.dev_score import measure
-
     options = yaml.safe_load(recipe) or {}
-    measured = measure(str(options.get("training", {}).get("eval_data", "")))
+    measure = measured(str(options.get("training", {}).get("eval_data", "")))
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})
-    front: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity", "tags": TAGS}
+    front = ModelCardData(library_name=LIBRARY, pipeline_tag="sentence-similarity", tags=TAGS)
     if DEV in scores:
-        front["model-index"] = [{"name": name, "results": [measured.as_result(scores[DEV])]}]
+        front.model_name = name
+        front.eval_results = [EvalResult(dataset_type="unknown", metric_value=round(scores[DEV], 2), **measure)]
     trained = "A sentence encoder trained with Clearspan"
     if origin.step == 0:
         trained = f"In training {UNCHANGED}, and this is that model"
@@ -91,7 +103,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
     objectives = options.get("objectives", {}).values() if origin.step != 0 else ()
     text: str = Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True).render(
-        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
+        front=front.to_yaml(),
         name=name,
         origin=trained,
         shape=shape,
@@ -101,7 +113,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         scores=scores,
         first=origin.scores.get(0, {}),
         step=origin.step,
-        labels={DEV: f"{measured.data}, {measured.metric} in percent"},
+        labels={DEV: f"{measure['dataset_name']}, {measure['metric_name']}"},
         number=lambda value: "" if value is None else f"{value:.4g}",
         data=origin.data,
         recipe=recipe,

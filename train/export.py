@@ -15,10 +15,10 @@ import inspect
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.model_folder import read_json
@@ -115,30 +115,18 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     (`train.card.facts`).
 
     Raises:
-        CheckpointError, OSError: a file cannot be written.
+        CheckpointError: a file cannot be written.
     """
-    from clearspan.train.engine.checkpoint import CheckpointError
-
-    part = folder / f"{files.TEMPORARY}{SKELETON}"
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        with files.path_in_errors(folder):
-            encoder.base.config.save_pretrained(part)
-            tokenizer.save_pretrained(part)
-            inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
-            inference |= dataclasses.asdict(encoder.inference)
-            (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
-            (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
-            for number, dense in enumerate(encoder.head):
-                (part / f"head-{number}").mkdir()
-                copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO's weights are views of one large tensor
-        _replace(folder, part, SKELETON)
-    except OSError:
-        raise
-    except Exception as error:  # on a full disk, tokenizers and safetensors raise errors of any type
-        raise CheckpointError(f"{folder}: could not be written ({terminal.one_line(error)})") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with _replacing(folder, SKELETON) as part:
+        encoder.base.config.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
+        inference |= dataclasses.asdict(encoder.inference)
+        (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
+        (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
+        for number, dense in enumerate(encoder.head):
+            (part / f"head-{number}").mkdir()
+            copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO's weights are views of one large tensor
 
 
 def load_skeleton(folder: Path) -> Any:
@@ -163,14 +151,11 @@ def check_replaceable(folder: Path) -> None:
     ignored.
     """
     from clearspan.train.engine.checkpoint import CheckpointError
-    from clearspan.train.engine.integrity import NAME, AddedError, DamageError, check_folder, files_in
+    from clearspan.train.engine.integrity import NAME, DamageError, check_folder, files_in
 
-    files = files_in(folder) if folder.is_dir() else []
-    if not files and not (folder / NAME).exists():
+    if not files_in(folder) and not (folder / NAME).exists():
         return
     try:
-        if link := next((folder / name for name in files if (folder / name).is_symlink()), None):
-            raise AddedError(f"{link}: not part of it")
         check_folder(folder, KIND, whole=False)  # an export that was stopped leaves a folder without some files
     except DamageError as error:
         raise CheckpointError(
@@ -178,20 +163,8 @@ def check_replaceable(folder: Path) -> None:
         ) from None
 
 
-class Exported(NamedTuple):
-    """An exported checkpoint: `best` or `last`, and its step."""
-
-    checkpoint: str
-    step: int
-
-    def __str__(self) -> str:
-        if self == ("best", 0):
-            return f"{UNCHANGED}: its first checkpoint"
-        return f"the {self.checkpoint} checkpoint, that of step {self.step:,}"
-
-
-def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
-    """Export a run's checkpoint, by default the best one, else the last.
+def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
+    """Export a run's checkpoint, by default the best one, else the last; return which one, in words.
 
     Raises:
         CheckpointError, EncoderError: the folder is not a run's, the checkpoint cannot be used, or `out` holds
@@ -202,14 +175,15 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
-    check_replaceable(out)
     checkpoints = Checkpoints(run)
     checkpoint = checkpoint or ("best" if checkpoints.best() else "last")
     tag = checkpoints.tag(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
-    exported = Exported(checkpoint, int(tag.removeprefix("step-")))
-    write_folder(encoder, tokenizer, out, recipe, _origin(run, exported.step))
-    return exported
+    step = int(tag.removeprefix("step-"))
+    write_folder(encoder, tokenizer, out, recipe, _origin(run, step))
+    if (checkpoint, step) == ("best", 0):
+        return f"{UNCHANGED}: its first checkpoint"
+    return f"the {checkpoint} checkpoint, that of step {step:,}"
 
 
 def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
@@ -219,19 +193,10 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
         CheckpointError: `out` holds something else, or cannot be written.
         InUseError: another export writes to `out`.
     """
-    from clearspan.train.engine.checkpoint import CheckpointError
-
     with files.locked(out):
         check_replaceable(out)
-        part = out / f"{files.TEMPORARY}model"
-        shutil.rmtree(part, ignore_errors=True)
-        try:
+        with _replacing(out, KIND) as part:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
-            _replace(out, part, KIND)
-        except Exception as error:  # on a full disk, the libraries raise errors of any type
-            raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
 
 
 def _origin(run: Path, step: int) -> Origin:
@@ -243,17 +208,15 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
     from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
-    from clearspan.train.engine.integrity import AddedError, DamageError, check_folder
+    from clearspan.train.engine.integrity import DamageError, check_folder
     from clearspan.train.model.tokenizer import load_tokenizer
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
-    mend = "the run's own command with --resume writes it again"
+    mend = "the run's own command with --resume writes the others again"
     try:
         check_folder(skeleton, SKELETON)
-    except AddedError as error:
-        raise CheckpointError(f"{error}: move it away") from None
     except DamageError as error:
-        raise CheckpointError(f"{error}: {mend}") from None
+        raise CheckpointError(f"{error}: move added files away; {mend}") from None
     if not is_written(recipe):
         raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
     encoder = load_skeleton(skeleton)
@@ -273,22 +236,35 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     return encoder, load_tokenizer(skeleton), recipe.read_text()
 
 
-def _replace(out: Path, part: Path, kind: str) -> None:
-    """Move new files into a sealed folder, in place of the files that it was sealed with. If this is stopped, the
-    folder lacks files; the weights come last.
+@contextlib.contextmanager
+def _replacing(folder: Path, kind: str) -> Iterator[Path]:
+    """Yield the path of a new folder to write, whose files then replace those that a sealed folder was sealed with. If
+    this is stopped, the folder lacks files; the weights come last.
+
+    Raises:
+        CheckpointError: a file cannot be written.
     """
+    from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.engine.integrity import NAME, DamageError, files_in, read_manifest, seal_folder
 
-    seal_folder(part, kind)
-    mode = (part / NAME).stat().st_mode  # from the umask; safetensors makes files that only their owner can read
-    with contextlib.suppress(DamageError):  # without a manifest, no file there is known to be an export's
-        for name in read_manifest(out, kind)[1]:
-            (out / name).unlink(missing_ok=True)
-    (part / NAME).replace(out / NAME)
-    for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
-        (out / name).parent.mkdir(exist_ok=True)
-        (part / name).chmod(mode)
-        (part / name).replace(out / name)
+    part = folder / f"{files.TEMPORARY}{kind}"
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        yield part
+        seal_folder(part, kind)
+        mode = (part / NAME).stat().st_mode  # from the umask; safetensors makes files that only their owner can read
+        with contextlib.suppress(DamageError):  # without a manifest, no file there is known to be an export's
+            for name in read_manifest(folder, kind)[1]:
+                (folder / name).unlink(missing_ok=True)
+        (part / NAME).replace(folder / NAME)
+        for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (part / name).chmod(mode)
+            (part / name).replace(folder / name)
+    except Exception as error:  # on a full disk, the libraries raise errors of any type
+        raise CheckpointError(f"{folder}: could not be written ({terminal.one_line(error)})") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ Importing this module imports torch and DeepSpeed, which takes seconds.
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -86,17 +86,6 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOut | None
     return lines
 
 
-def check_vocabulary(datasets: Mapping[str, Dataset], learner: Learner) -> None:
-    """Raise RecipeError for a dataset with more token ids than the model has."""
-    size = learner.encoder.config.vocab_size
-    for name, dataset in datasets.items():
-        if dataset.manifest.tokenizer is not None and size < dataset.vocab_size:
-            raise RecipeError(
-                f"data.{name}.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
-                f"{size:,}: run the pipeline again"
-            )
-
-
 def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> None:
     """Check everything that can be checked, then train and export; with `dry_run` only check and print.
 
@@ -111,7 +100,6 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
     if static and recipe.training.compile:
         learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
-    check_vocabulary(datasets, learner)
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)

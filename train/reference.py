@@ -8,6 +8,7 @@ the field.
 
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
 import types
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
+from clearspan.common.options import LIMITS
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """An entry under "Args:", with the lines that go on."""
 GIVEN = "must be given"
-LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
 INTRODUCTION = """# Recipes and their keys
 
@@ -35,10 +36,6 @@ error that names the nearest known one. `objectives.NAME=null` and `data.NAME=nu
 changes. `--list` shows a line for each recipe, and `--dry-run` prints the resulting recipe in full. How to train:
 [training.md](training.md); where recipes depart from their papers: [papers.md](papers.md).
 """
-
-
-class UndocumentedError(ValueError):
-    """A key or a recipe without a description."""
 
 
 def meanings(section: type) -> dict[str, str]:
@@ -66,8 +63,8 @@ def type_name(hint: Any) -> str:
     """Return a field's type in a few words, with its range or choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        limits = [(word, getattr(limit, name)) for limit in inner[1:] for name, word in LIMITS if hasattr(limit, name)]
-        ranges = [f"{word} {value:g}" for word, value in limits if abs(value) < 1 << 62]
+        values = [(name, getattr(limit, name)) for limit in inner[1:] for name in LIMITS if hasattr(limit, name)]
+        ranges = [f"{LIMITS[name][0]} {value:g}" for name, value in values if abs(value) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in inner)
@@ -101,21 +98,14 @@ def keys(section: type, excluded: type | None = None) -> list[list[str]]:
 
     Args:
         excluded: a dataclass whose keys are left out.
-
-    Raises:
-        UndocumentedError: a key has no description.
     """
     described, hints = meanings(section), typing.get_type_hints(section, include_extras=True)
     left_out = {field.name for field in dataclasses.fields(excluded)} if excluded else set()
-    rows = []
-    for field in dataclasses.fields(section):
-        if field.name in left_out:
-            continue
-        if field.name not in described:
-            name = f"{section.__module__}.{section.__name__}"
-            raise UndocumentedError(f'{name}: its docstring does not describe {field.name}: add it to "Args:"')
-        rows.append([f"`{field.name}`", type_name(hints[field.name]), default_of(field), described[field.name]])
-    return rows
+    return [
+        [f"`{field.name}`", type_name(hints[field.name]), default_of(field), described[field.name]]
+        for field in dataclasses.fields(section)
+        if field.name not in left_out
+    ]
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
@@ -131,19 +121,10 @@ def section(title: str, text: str, kind: type, excluded: type | None = None) -> 
 
 
 def purpose(path: Path) -> str:
-    """Return the comment at the top of a YAML file in one line.
-
-    Raises:
-        UndocumentedError: the file does not begin with a comment.
-    """
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    if not lines:
-        raise UndocumentedError(f"{path}: its first line does not say what it is for: begin it with a comment")
-    return " ".join(lines)
+    """Return the comment at the top of a YAML file in one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(line.removeprefix("#").strip() for line in comment)
 
 
 def catalog() -> str:
@@ -203,7 +184,7 @@ def page() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return terminal.run("train.reference", lambda: work(argv), (UndocumentedError, OSError), remedy="run it again")
+    return terminal.run("train.reference", lambda: work(argv), (OSError,), remedy="run it again")
 
 
 def work(argv: list[str] | None) -> int:

@@ -57,8 +57,11 @@ def dataset_sha256(folder: str | Path) -> str:
     return digest(shards=shards, tokenizer=tokenizer.sha256 if tokenizer else None)
 
 
-def inputs(recipe: Recipe) -> dict[str, str]:
+def inputs(recipe: Recipe, keys: tuple[str, ...] = ("*",)) -> dict[str, str]:
     """Return a hash of everything that a run reads besides its recipe, by recipe key.
+
+    Args:
+        keys: patterns of the keys to look at.
 
     Raises:
         RecipeError: a file or a folder of a model cannot be read.
@@ -66,30 +69,13 @@ def inputs(recipe: Recipe) -> dict[str, str]:
     """
     read = {}
     for key, value in flat(dataclasses.asdict(recipe)).items():
-        if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
+        if not value or not _matches(key, keys) or (key, value) == ("training.eval_data", HELD_OUT):
+            continue
+        if _matches(key, FILES):
             read[key] = _file_sha256(key, value)
-        elif value and _matches(key, DATASETS):
+        elif _matches(key, DATASETS):
             read[key] = dataset_sha256(value)
     return read
-
-
-def replaced(run: Path, recipe: Recipe, now: Mapping[str, str]) -> list[str]:
-    """Return the keys of inputs that are not what the run in a folder read: the content has changed, or the recipe
-    names another that shapes the run.
-
-    Args:
-        now: `inputs` of the recipe.
-
-    Raises:
-        RecipeError: the run's record of them is missing or damaged.
-    """
-    read, began = _read_state(run)["inputs"], load_saved(run / RECIPE, recipe)
-    before, values = flat(dataclasses.asdict(began)), flat(dataclasses.asdict(recipe))
-    return [
-        key
-        for key, sha256 in now.items()
-        if read.get(key) != sha256 and (before.get(key) == values[key] or not _matches(key, CHOOSING))
-    ]
 
 
 def _file_sha256(key: str, value: str) -> str:
@@ -124,13 +110,8 @@ def _read_state(run: Path) -> dict[str, Any]:
 
 def mark_finished(run: Path) -> None:
     """Record that a run has made all its steps and has been exported."""
-    state = {**_read_state(run), "finished": True, "weights": _weights(run / MODEL)}
+    state = {**_read_state(run), "finished": True}
     files.write_text(run / INPUTS, json.dumps(state, indent=2) + "\n")
-
-
-def _weights(model: Path) -> dict[str, str]:
-    """Return the sha256 of each file of weights in a model folder, by its path there."""
-    return {str(path.relative_to(model)): files.sha256(path) for path in sorted(model.rglob("*.safetensors"))}
 
 
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
@@ -147,8 +128,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     if changed := [key for key in differences if not fnmatch(key, "data.*.path")]:  # `check` compares the content
         mend = "name another output, or continue it with --resume"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
-    state = _read_state(run)
-    return "finished" if state["finished"] and state.get("weights") == _weights(run / MODEL) else "halted"
+    return "finished" if _read_state(run)["finished"] and (run / MODEL).is_dir() else "halted"
 
 
 def check(recipe: Recipe, resume: bool) -> None:
@@ -164,11 +144,6 @@ def check(recipe: Recipe, resume: bool) -> None:
         _check_same(run, recipe)
     elif tags(run):
         raise RecipeError(f"output {run}: holds a run already; continue it with --resume, or name another folder")
-    elif (run / MODEL).exists():
-        raise RecipeError(
-            f"output {run}: its model/ belongs to a finished run without checkpoints, or to something else: "
-            "name a new or an empty folder"
-        )
     elif run.is_dir():
         _check_written(run)
 
@@ -233,15 +208,20 @@ def _check_same(run: Path, recipe: Recipe) -> None:
             f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
             f"see {saved}, or start a new run"
         )
-    for key in replaced(run, recipe, inputs(recipe)):
-        value = flat(dataclasses.asdict(recipe))[key]
-        raise RecipeError(f"{key} {value}: is no longer what the run in {run} read: put it back, or start a new run")
+    read = _read_state(run)["inputs"]
+    before, values = (flat(dataclasses.asdict(each)) for each in (started_with, recipe))
+    for key, sha256 in inputs(recipe).items():
+        may_be_another = before.get(key) != values[key] and _matches(key, CHOOSING)
+        if read.get(key) != sha256 and not may_be_another:
+            reason = f"is no longer what the run in {run} read: put it back, or start a new run"
+            raise RecipeError(f"{key} {values[key]}: {reason}")
 
 
 def _check_written(run: Path) -> None:
-    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it; hidden files are
-    ignored.
+    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it, or with a model although
+    no run is left; hidden files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
-    if names and not (RECIPE in names and (run / RECIPE).is_file() and is_written(run / RECIPE)):
-        raise RecipeError(f"output {run}: holds files of something else ({names[0]}): name a new or an empty folder")
+    if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):
+        other = MODEL if MODEL in names else names[0]
+        raise RecipeError(f"output {run}: holds files of something else ({other}): name a new or an empty folder")

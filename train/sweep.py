@@ -7,12 +7,10 @@ added to the grid. `train/sweeps` holds the papers' ablations by name.
 """
 
 import signal
-import sys
 from collections.abc import Sequence
 
-from clearspan.common import terminal
 from clearspan.common.options import run
-from clearspan.train.sweeps.options import Sweep
+from clearspan.train.sweeps.grid import Sweep
 
 PROG = "python -m train.sweep"
 EXAMPLE = """examples:
@@ -29,15 +27,10 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def work(options: Sweep) -> int:
     """Run the sweep; return the exit code: 0, 1 if a run failed, 2 if it cannot work, 130 if interrupted."""
-    with terminal.ending_at_once("sweep", "run it again"):
-        from clearspan.train.sweeps.running import sweep
-
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
-    try:
-        return sweep(options)
-    except KeyboardInterrupt:
-        print("sweep: stopped: run the same command again to continue", file=sys.stderr)
-        return 130
+    from clearspan.train.sweeps.running import sweep
+
+    return sweep(options)
 
 
 if __name__ == "__main__":

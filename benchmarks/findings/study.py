@@ -30,7 +30,7 @@ from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
 from clearspan.common.commands import UsageError, run_module
 from clearspan.common.files import write_text
-from clearspan.eval import saved
+from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.scores import resampled
 from clearspan.shards import Dataset
@@ -128,7 +128,7 @@ class Study:
         folder = self.work / "scores" / name
         line = ["--model", model, "--name", name, "--tasks", f"transfer,{FROZEN}", "--data", str(data), "--quiet"]
         line += ["--output", str(folder), "--protocol", "fast", "--allow-missing"]
-        if not (folder / saved.RESULTS).is_file():
+        if not (folder / results.RESULTS).is_file():
             run_module("clearspan.eval", line, "python -m clearspan.eval")
 
     def sweep(self, recipes: Sequence[Path], transfer: bool, data: Path) -> dict[str, list[Path]]:
@@ -147,11 +147,11 @@ class Study:
 
     def collect(self, folders: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
         """Return the content of findings.json but for the hours."""
-        read = {name: [next(folder.rglob(saved.RESULTS)).parent for folder in each] for name, each in folders.items()}
+        read = {name: [next(folder.rglob(results.RESULTS)).parent for folder in each] for name, each in folders.items()}
         tokens = [self.tokens(name, run) for name in self.systems for run in folders[name]]
         verdicts = [row for claim in (*CLAIMS, *CONTROLS) if (row := judged(claim, read))]
         sizes = {key: getattr(self.scale, key) for key in ("layers", "hidden", "pretraining_tokens", "tokens")}
-        precision = saved.read(read[PRETRAINED][0]).environment["precision"]
+        precision = results.read(read[PRETRAINED][0]).environment["precision"]
         return {
             "commit": commit(),
             "date": datetime.now(UTC).date().isoformat(),
@@ -187,7 +187,7 @@ def commit() -> str:
 
 def columns(folders: Sequence[Path]) -> dict[str, list[float]]:
     """Return a system's values of every seed, by the columns of the table of scores."""
-    scores = [saved.read(folder).scores for folder in folders]
+    scores = [results.read(folder).scores for folder in folders]
     result: dict[str, list[float]] = {}
     for (task, metric), column in (STS | RETRIEVAL).items():
         if all(task in each for each in scores):
@@ -212,7 +212,7 @@ def judged(claim: Claim, folders: Mapping[str, Sequence[Path]]) -> dict[str, Any
 @functools.cache
 def sampled(folder: Path) -> Run:
     """Return an evaluation's scores with their bootstrap over examples."""
-    scores, examples = saved.read(folder).scores, saved.read_examples(folder / saved.EXAMPLES)
+    scores, examples = results.read(folder).scores, results.read_examples(folder / results.EXAMPLES)
     return {
         (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
         for task, metric in GROUPS["STS + transfer"]

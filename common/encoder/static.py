@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from clearspan.common import fast_tokenizer
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
-from clearspan.common.fast_tokenizer import FastTokenizer, Ids
+from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.model_folder import (
     MEND,
     EncoderError,
@@ -30,6 +30,7 @@ from clearspan.common.model_folder import (
     read_modules,
 )
 from clearspan.common.progress import Bar
+from clearspan.common.ragged import Ragged
 from clearspan.common.terminal import MOST_SAID, one_line
 
 LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
@@ -98,7 +99,7 @@ class StaticModel(FolderEncoder):
                 bar.update(len(means))
         return Embedded(out, np.zeros(len(texts), dtype=bool))
 
-    def _ids(self, texts: Sequence[str]) -> Ids:
+    def _ids(self, texts: Sequence[str]) -> Ragged:
         sample = [text[:SAMPLE_CHARACTERS] for text in texts[::SAMPLE]]
         quick = self._tokenizer.is_fast and self._tokenizer.agrees(sample)
         ids = self._tokenizer.quick(texts) if quick else self._tokenizer.exact(texts)
@@ -109,13 +110,13 @@ class StaticModel(FolderEncoder):
             )
         return ids
 
-    def _means(self, ids: Ids) -> NDArray[np.float32]:
+    def _means(self, ids: Ragged) -> NDArray[np.float32]:
         """Return the mean vector of each text's tokens, 0 if it has none."""
         from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
 
-        lengths = np.diff(ids.offsets)
-        counts = csr_array((np.ones(len(ids.values), np.float32), *ids), shape=(len(lengths), len(self._table)))
-        counts.sum_duplicates()  # a frequent token is read once, and its sum has no rounding error
+        lengths, ones = ids.lengths, np.ones(len(ids.values), np.float32)
+        counts = csr_array((ones, ids.values, ids.offsets), shape=(len(ids), len(self._table)))
+        counts.sum_duplicates()  # in place: a frequent token is read once, and its sum has no rounding error
         means: NDArray[np.float32] = counts @ self._table
         means /= np.maximum(lengths, 1)[:, None].astype(np.float32)
         return means

@@ -72,16 +72,16 @@ class Compared:
 
     Attributes:
         num_rows: its number of rows, if it is in the catalog.
-        other_rows: a remark on that number; empty if it is the expected number, or none is known.
+        remark: that it has another number of rows or other bytes than the known copy; else empty.
+        has_other_rows: whether the number of rows is another than that of each known copy.
         is_truncated: whether it has fewer rows than any known copy.
-        remark: `other_rows`, or that it has other bytes than the known copy; else empty.
     """
 
     sha256: str
     num_rows: int = 0
-    other_rows: str = ""
-    is_truncated: bool = False
     remark: str = ""
+    has_other_rows: bool = False
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def compared(path: Path, file: File | None = None) -> Compared:
     num_rows, checksum = _read(path, file.count)
     if file.rows and num_rows not in file.rows:
         remark = f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}"
-        return Compared(checksum, num_rows, remark, num_rows < min(file.rows), remark)
+        return Compared(checksum, num_rows, remark, True, num_rows < min(file.rows))
     differs = file.sha256 is not None and checksum != file.sha256
-    return Compared(checksum, num_rows, remark=f"{path.name} differs from the known copy" if differs else "")
+    return Compared(checksum, num_rows, f"{path.name} differs from the known copy" if differs else "")
 
 
 @cache
@@ -163,8 +163,8 @@ def _check(data: Path, data_set: DataSet) -> Finding:
             continue
         if file.rows:
             rows[file.name] = found.num_rows
-        if found.other_rows:
-            problems.append(f"{(place / file.name).parent}/{found.other_rows}")
+        if found.has_other_rows:
+            problems.append(f"{(place / file.name).parent}/{found.remark}")
         elif found.remark:
             notes.append(found.remark)
     return Finding(data_set, place, "not whole" if problems else "whole", rows, problems, notes)

@@ -1,6 +1,6 @@
 """Readers for GLUE's files as downloaded: `glue/<TASK>/train.tsv`, `dev.tsv`.
 
-    a .tsv with a header (CoLA: none), TABs, no quoting ──> Split: one or two texts a row, a class or a score
+    a .tsv with a header (CoLA: none), TABs, no quoting ──> Labeled: one or two texts a row, a class or a score
 
 Columns are selected by name, since MNLI's dev files have other columns than its training file. A row with a wrong
 number of fields is an error that names its line. Only in QQP such rows are skipped and counted: its published file has
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clearspan.common.parsing import finite_number
+from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.files import DataError, head, read_lines
 
 
@@ -57,25 +57,7 @@ LAYOUTS: dict[str, Layout] = {
 HIGHEST_SCORE = 5.0
 
 
-@dataclass(frozen=True)
-class Split:
-    """The rows of one file.
-
-    Attributes:
-        texts: n texts for each of the task's one or two text columns.
-        labels: float64 (n,), class numbers, or scores from 0 to 5.
-        num_broken: number of rows skipped for a wrong number of fields.
-    """
-
-    texts: tuple[list[str], ...]
-    labels: NDArray[np.float64]
-    num_broken: int = 0
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-def read_glue(path: Path, layout: Layout) -> Split:
+def read_glue(path: Path, layout: Layout) -> Labeled:
     """Read a file of a GLUE task; drops a byte order mark, such as the one before MRPC's header.
 
     Raises:
@@ -101,7 +83,7 @@ def read_glue(path: Path, layout: Layout) -> Split:
     if not texts:
         raise DataError(f"{path}: holds no row; restore it from GLUE's download")
     by_column = tuple(list(column) for column in zip(*texts, strict=True))
-    return Split(by_column, np.array(labels, np.float64), num_broken)
+    return Labeled(by_column, np.array(labels, np.float64), num_broken)
 
 
 def _label(text: str, layout: Layout, place: str) -> float:

@@ -123,7 +123,7 @@ def read(path: Path) -> HeldOut:
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
     """
-    return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT), (path,), "give more")
+    return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT))
 
 
 def read_all(path: Path) -> dict[str, HeldOut]:
@@ -136,12 +136,11 @@ def read_all(path: Path) -> dict[str, HeldOut]:
     if not path.is_dir():
         return {"": read(path)}
     texts, num_read = _of_dataset(path, LIMIT, picking=False)
-    files = (path / _MANIFEST,)
-    found = {"": _collected(path, texts, num_read, files, _HOLD_OUT)}
+    found = {"": _collected(path, texts, num_read)}
     if all(len(parts) == 2 for parts in texts.values()):
         documents = {number: parts[1:] for number, parts in texts.items()}
         with contextlib.suppress(TooFewError):
-            found["/passages"] = _collected(path, documents, num_read, files, _HOLD_OUT)
+            found["/passages"] = _collected(path, documents, num_read)
     return found
 
 
@@ -155,10 +154,11 @@ def read_dataset(folder: str | Path, limit: int = LIMIT, picking: bool = False) 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
     """
-    return _collected(folder, *_of_dataset(folder, limit, picking), (Path(folder) / _MANIFEST,), _HOLD_OUT)
+    return _collected(Path(folder), *_of_dataset(folder, limit, picking))
 
 
-def _collected(place: str | Path, texts: Texts, num_read: int, files: tuple[Path, ...], remedy: str) -> HeldOut:
+def _collected(place: Path, texts: Texts, num_read: int) -> HeldOut:
+    file, remedy = (place / _MANIFEST, _HOLD_OUT) if place.is_dir() else (place, "give more")
     of_pairs = any(len(parts) == 2 for parts in texts.values())
     pairs = [parts if of_pairs else crops(parts[0], number) for number, parts in texts.items()]
     whole = [(pair[0], pair[1]) for pair in pairs if pair and all(pair)]
@@ -180,7 +180,7 @@ def _collected(place: str | Path, texts: Texts, num_read: int, files: tuple[Path
     )
     if num_read > len(texts):
         how += f" Of {num_read:,} texts, {len(texts):,} were chosen by the hashes of their ids."
-    return HeldOut(collection, files, counts, how)
+    return HeldOut(collection, (file,), counts, how)
 
 
 def crops(text: str, number: int) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ SentEval splits lines like `str.splitlines`; here only LF ends a line, with the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +30,17 @@ _PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 @dataclass(frozen=True)
 class Labeled:
-    """Labeled sentences: n texts; labels int64 (n,), classes from 0."""
+    """Labeled sentences or sentence pairs.
 
-    texts: list[str]
-    labels: NDArray[np.int64]
+    Attributes:
+        columns: one or two columns of n texts.
+        labels: int64 (n,), classes from 0; GLUE's are float64, class numbers or scores from 0 to 5.
+        num_broken: number of rows that were left out for a wrong number of fields.
+    """
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True)
-class LabeledPairs:
-    """Labeled sentence pairs: n texts left and right; labels int64 (n,), classes from 0."""
-
-    left: list[str]
-    right: list[str]
-    labels: NDArray[np.int64]
+    columns: tuple[list[str], ...]
+    labels: NDArray[Any]
+    num_broken: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,12 +51,8 @@ def read_two_classes(positive: Path, negative: Path) -> Labeled:
 
     Sentences of class 1 come first, those of class 0 second.
     """
-    texts, labels = [], []
-    for label, path in ((1, positive), (0, negative)):
-        lines = _lines(path, "latin-1")
-        texts += [joined(line) for line in lines]
-        labels += [label] * len(lines)
-    return Labeled(texts, np.array(labels, np.int64))
+    files = ((1, positive), (0, negative))
+    return _labeled([(line, label) for label, path in files for line in _lines(path, "latin-1")])
 
 
 def read_sst(path: Path, num_classes: int) -> Labeled:
@@ -94,17 +86,17 @@ def read_trec(path: Path) -> Labeled:
     return _labeled(rows)
 
 
-def read_mrpc(path: Path) -> LabeledPairs:
+def read_mrpc(path: Path) -> Labeled:
     """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5."""
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
 
-def read_sick_entailment(path: Path) -> LabeledPairs:
+def read_sick_entailment(path: Path) -> Labeled:
     """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5."""
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
 
-def read_snli(folder: Path, split: str) -> LabeledPairs:
+def read_snli(folder: Path, split: str) -> Labeled:
     """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line."""
     paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
     left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
@@ -115,7 +107,7 @@ def read_snli(folder: Path, split: str) -> LabeledPairs:
                 "restore the three files from the original"
             )
     classes = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
-    return LabeledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(classes, np.int64))
+    return _labeled(list(zip(left, right, classes, strict=True)))
 
 
 def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
@@ -146,15 +138,13 @@ def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
     }, classes
 
 
-def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabeledPairs:
+def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> Labeled:
     rows = list(table_rows(path, max(columns) + 1, header))
     left, right, label = columns
     if not rows:
         raise DataError(f"{path}: holds no pair; restore it from the original")
-    return LabeledPairs(
-        [joined(row[left]) for _, row in rows],
-        [joined(row[right]) for _, row in rows],
-        np.array([_label(row[label].strip(), classes, path, number) for number, row in rows], np.int64),
+    return _labeled(
+        [(row[left], row[right], _label(row[label].strip(), classes, path, number)) for number, row in rows]
     )
 
 
@@ -171,5 +161,7 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
     return classes.index(text)
 
 
-def _labeled(rows: Sequence[tuple[str, int]]) -> Labeled:
-    return Labeled([joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))
+def _labeled(rows: Sequence[tuple[Any, ...]]) -> Labeled:
+    """Build from rows of one or two texts and a label, at least one."""
+    *columns, labels = zip(*rows, strict=True)
+    return Labeled(tuple([joined(text) for text in column] for column in columns), np.array(labels, np.int64))

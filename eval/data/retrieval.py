@@ -54,7 +54,6 @@ class Layout:
     """A published format of collections: the files in a folder, and the function that reads them."""
 
     files: tuple[str, ...]
-    name: str
     read: Callable[[Path], Collection]
 
 
@@ -168,10 +167,10 @@ def read_trecqa(folder: Path) -> Collection:
 
 
 LAYOUTS = (
-    Layout(("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"), "BEIR's layout", read_collection),
-    Layout(("cran.all.1400", "cran.qry", "cranqrel"), "Cranfield", read_cranfield),
-    Layout(("Flickr8k.token.txt",), "Flickr8k's captions", read_flickr8k),
-    Layout(("test.csv",), "TREC-QA", read_trecqa),
+    Layout(("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"), read_collection),
+    Layout(("cran.all.1400", "cran.qry", "cranqrel"), read_cranfield),
+    Layout(("Flickr8k.token.txt",), read_flickr8k),
+    Layout(("test.csv",), read_trecqa),
 )
 """A folder has the first layout of which it holds a file; BEIR's if it holds none."""
 

@@ -1,9 +1,9 @@
-"""Readers for SentEval's sentence pairs with similarity scores: STS12-16, STS-B and SICK.
+"""Readers for sentence pairs with similarity scores: STS12-16, STS-B and SICK as in SentEval; the user's csv and tsv.
 
 Each raises MissingDataError if a file does not exist, and DataError if it is malformed, with the line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from clearspan.common.parsing import finite_number
 from clearspan.eval.data.senteval import joined
-from clearspan.eval.files import DataError, head, read_lines, table_rows
+from clearspan.eval.files import DataError, csv_rows, head, read_lines, table_rows
+
+SUFFIXES = (".csv", ".tsv")
+_SCORE_COLUMN = {"score", "similarity", "gold", "label"}
 
 
 @dataclass(frozen=True)
@@ -50,23 +53,69 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
         if len(fields) < 2:
             raise DataError(f"{input_path}:{number}: expected two sentences separated by a TAB, found {head(line)}")
         if score.strip():
-            rows.append((fields[0], fields[1], parsed_score(score, gold_path, number)))
-    return pairs_of(rows, gold_path)
+            rows.append((fields[0], fields[1], _score(score, gold_path, number)))
+    return _pairs(rows, gold_path)
 
 
 def read_stsb(path: Path) -> Pairs:
     """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header, no quotes; fields 5-7."""
     rows = table_rows(path, num_fields=7)
-    return pairs_of([(row[5], row[6], parsed_score(row[4], path, number)) for number, row in rows], path)
+    return _pairs([(row[5], row[6], _score(row[4], path, number)) for number, row in rows], path)
 
 
 def read_sick(path: Path) -> Pairs:
     """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4."""
     rows = table_rows(path, num_fields=5, header="relatedness_score")
-    return pairs_of([(row[1], row[2], parsed_score(row[3], path, number)) for number, row in rows], path)
+    return _pairs([(row[1], row[2], _score(row[3], path, number)) for number, row in rows], path)
 
 
-def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
+def read_pairs(path: Path) -> Pairs:
+    """Read the pairs of a csv file, or of a tsv file if its name ends with `.tsv`: `--pairs`, other languages.
+
+    A row holds two texts and a score, which may be any number. The first row may be a header: its third cell contains
+    the word `score`, `similarity`, `gold` or `label`, in any case. Further columns are ignored, and allowed only with a
+    header: otherwise they may come from unquoted commas. Empty lines are skipped. Files are UTF-8, with or without a
+    byte order mark.
+
+    In a csv, a cell with a comma, a quote (doubled) or an end of line must be quoted. In a tsv, quotes around a cell
+    are removed unless it contains an undoubled quote, since many tsv files are written without quoting.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a row is malformed, or there is none.
+    """
+    is_tsv = path.suffix.lower() == ".tsv"
+    separator = "\t" if is_tsv else ","
+    rows = []
+    expected = f"two sentences and a score, separated by {'TABs' if is_tsv else 'commas'}"
+    width, is_first = 3, True
+    for number, fields in _tsv_rows(path) if is_tsv else csv_rows(path):
+        if not any(fields) and len(fields) < 2:
+            continue
+        if is_first and len(fields) >= 3 and _SCORE_COLUMN & set(fields[2].lower().replace("_", " ").split()):
+            width, expected = len(fields), f"{len(fields)} fields, as in the header"
+        elif len(fields) != width:
+            raise DataError(
+                f"{path}:{number}: expected {expected}, found {len(fields)} fields: {head(separator.join(fields))}"
+            )
+        else:
+            rows.append((fields[0], fields[1], _score(fields[2], path, number)))
+        is_first = False
+    return _pairs(rows, path)
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        yield number, [_unquoted(field) for field in line.split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    inside = field[1:-1].replace('""', "")
+    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inside
+    return field[1:-1].replace('""', '"') if is_quoted else field
+
+
+def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
     """Build pairs from rows of two sentences and a score; joins the tokens of each sentence by single spaces.
 
     Raises:
@@ -78,7 +127,7 @@ def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
     return Pairs([joined(text) for text in left], [joined(text) for text in right], np.array(gold, np.float64))
 
 
-def parsed_score(text: str, path: Path, number: int) -> float:
+def _score(text: str, path: Path, number: int) -> float:
     """Return the score on a line of a file.
 
     Raises:

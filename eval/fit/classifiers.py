@@ -8,9 +8,9 @@ same orders: folds differ only in their rows, and L2 values only in their decay.
 batch. Supports logistic regression and one hidden layer of sigmoids, with Adam and RMSprop.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -51,6 +51,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """A classification problem.
+
+    Attributes:
+        features, labels: one row per example of all splits; labels int64, from 0 to num_classes - 1.
+        splits: `train`, `dev`, `test` -> its rows, as far as a scheme uses them; nested: only `train`.
+    """
+
+    features: Features
+    labels: Ints
+    num_classes: int
+    splits: Mapping[str, Ints] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Fold:
     """The rows (n,) that a fit trains on, and the dev rows for early stopping; None: HELD_OUT of the training rows."""
 
@@ -82,11 +97,9 @@ class Fits:
 
 @torch.no_grad()
 def fit(
-    features: Features,
-    labels: Ints,
+    problem: Problem,
     folds: Sequence[Fold],
     l2: NDArray[np.float64],
-    num_classes: int,
     settings: Settings,
     seed: int = 1111,
     device: str = "cpu",
@@ -95,7 +108,6 @@ def fit(
     """Train a classifier for each fold and L2 value.
 
     Args:
-        labels: (rows of features,), from 0 to num_classes - 1.
         l2: (folds, L2 values).
         progress: name of the progress bar; empty: no bar.
 
@@ -105,22 +117,22 @@ def fit(
     splits = [_split(fold, seed) for fold in folds]
     if any(len(split.train) == 0 or len(split.dev) == 0 for split in splits):
         raise ValueError("a fold has no training rows or no dev rows")
-    initial, drawn = initial_layers(features.dim, settings.num_hidden, num_classes, seed)
+    initial, drawn = initial_layers(problem.features.dim, settings.num_hidden, problem.num_classes, seed)
     initial = [layer.to(device) for layer in initial]
     fits = Fits(
         [layer.expand(*l2.shape, *layer.shape).clone() for layer in initial],
         np.zeros(l2.shape),
         np.zeros(l2.shape, np.int64),
     )
-    y = torch.from_numpy(labels).to(device)
+    y = torch.from_numpy(problem.labels).to(device)
     most = _CPU_BATCH if device == "cpu" else _ACCELERATOR_BATCH
-    at_once = max(1, most // (4 * settings.batch_size * padded(features.dim)))
+    at_once = max(1, most // (4 * settings.batch_size * padded(problem.features.dim)))
     with Bar(l2.size, f"training {l2.size:,} classifiers", not progress, desc=progress, unit=" fits") as bar:
 
         def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
             parts = [splits[member] for member in members]
-            cohort = _Cohort(features, y, parts, initial, decay, settings, seed, drawn)
+            cohort = _Cohort(problem.features, y, parts, initial, decay, settings, seed, drawn)
             cohort.run(fits, np.array(members), bar)
 
         _each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)

@@ -9,7 +9,7 @@ vector registers; neither affects the results.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,24 +28,12 @@ def padded(dim: int) -> int:
     return -(-(dim + 1) // _LANES) * _LANES
 
 
-class Features(Protocol):
-    """Rows of features, gathered by number.
+class Rows:
+    """Rows in memory, gathered by number.
 
     Attributes:
         dim: width of a row without its 1 and its padding.
     """
-
-    @property
-    def dim(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Tensor, out: Tensor) -> Tensor:
-        """Write the rows with the numbers (n,) int64 to `out` (n, padded(dim)) float32, and return it."""
-
-
-class Rows:
-    """Rows in memory."""
 
     def __init__(self, values: Tensor, dim: int) -> None:
         self.dim = dim
@@ -55,11 +43,12 @@ class Rows:
         return len(self._values)
 
     def take(self, rows: Tensor, out: Tensor) -> Tensor:
+        """Write the rows with the numbers (n,) int64 to `out` (n, padded(dim)) float32, and return it."""
         return torch.index_select(self._values, 0, rows, out=out)
 
 
 class PairRows:
-    """Rows of pairs, each combined from its two embeddings when it is gathered."""
+    """Rows of pairs as `Rows`, but each combined from its two embeddings when it is gathered."""
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)
@@ -80,6 +69,9 @@ class PairRows:
         out[:, self.dim] = 1
         out[:, self.dim + 1 :] = 0
         return out
+
+
+Features = Rows | PairRows
 
 
 def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> Features:

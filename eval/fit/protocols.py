@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.fit.classifiers import Fits, Fold, Settings, fit
-from clearspan.eval.fit.features import Features
+from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings, fit
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
 
 L2 = tuple(10.0**power for power in range(-5, -1))
@@ -38,21 +37,6 @@ PROTOCOLS = {
     "fast": Protocol(NUM_FOLDS["fast"], Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
 }
 """`full`: SentEval's defaults, which the papers used. `fast`: SentEval's settings for prototyping."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A classification problem.
-
-    Attributes:
-        features, labels: one row per example of all splits; labels int64, from 0 to num_classes - 1.
-        splits: `train`, `dev`, `test` -> its rows, as far as the scheme uses them; nested: only `train`.
-    """
-
-    features: Features
-    labels: Ints
-    num_classes: int
-    splits: dict[str, Ints]
 
 
 @dataclass(frozen=True)
@@ -85,18 +69,7 @@ class Trainer:
     progress: str = ""
 
     def fit(self, folds: Sequence[Fold], l2: NDArray[np.float64]) -> Fits:
-        problem = self.problem
-        return fit(
-            problem.features,
-            problem.labels,
-            folds,
-            l2,
-            problem.num_classes,
-            self.protocol.settings,
-            self.seed,
-            self.device,
-            self.progress,
-        )
+        return fit(self.problem, folds, l2, self.protocol.settings, self.seed, self.device, self.progress)
 
 
 def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:

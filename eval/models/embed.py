@@ -5,21 +5,20 @@ evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of 
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.models.cache import Cache
-from clearspan.eval.models.similarity import Floats, TextPairs, Vectors
+from clearspan.eval.models.similarity import Floats, Similarity, TextPairs, Vectors
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 
 
-class Embedder:
+class Embedder(Similarity):
     """An encoder that remembers the embedding of each text; it compares texts by cosine (`Similarity`).
 
     Args:
@@ -34,9 +33,6 @@ class Embedder:
         num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
         encode_s: seconds spent in the encoder.
     """
-
-    measure = "cosine"
-    settings: Mapping[str, Any] = {}
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
         self._encode, self._cache = encode, cache

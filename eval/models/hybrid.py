@@ -4,20 +4,19 @@ score of a document = w z(model's score) + (1 - w) z(BM25's score)
 z: the scores of one query over all documents, with mean 0 and deviation 1; w: `common.ranking.HYBRID_WEIGHT`
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Never
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.ranking import HYBRID_WEIGHT, scale_and_shift
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.similarity import Joined, Similarity, TextPairs, UnscoredError, Vectors, products
+from clearspan.eval.models.similarity import Joined, Similarity, Vectors, products
 
 _BLOCK_SCORES = 1 << 24
 
 
-class Hybrid:
+class Hybrid(Similarity):
     """The scores of a model and of BM25 as one model (`Similarity`).
 
     Args:
@@ -29,23 +28,12 @@ class Hybrid:
 
     def __init__(self, model: Similarity, weight: float = HYBRID_WEIGHT) -> None:
         self._model, self._words, self._weight = model, Lexical("bm25"), weight
-        self.settings: Mapping[str, Any] = {**self._words.settings, "hybrid_weight": weight}
-
-    @property
-    def encode_s(self) -> float:
-        return self._model.encode_s
-
-    def embed(self, texts: Sequence[str], keep: bool = True) -> Never:
-        """Raise UnscoredError: there are no vectors of single texts."""
-        raise UnscoredError("takes embeddings, which a hybrid does not have: evaluate the model without hybrid:")
-
-    def pairs(self, subsets: TextPairs) -> Never:
-        """Raise UnscoredError: the scores of pairs have no documents to be compared with."""
-        raise UnscoredError("scores pairs, and a hybrid ranks documents: evaluate the model without hybrid:")
+        self.settings = {**self._words.settings, "hybrid_weight": weight}
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return vectors of m queries and n documents whose products are the hybrid's scores, float32."""
         of_queries, of_documents = self._model.ranking(queries, documents)
+        self.encode_s = self._model.encode_s
         counts, weights = self._words.ranking(queries, documents)
         assert isinstance(of_queries, np.ndarray) and isinstance(of_documents, np.ndarray)
         scale, shift = _over_documents(of_queries, of_documents, self._weight)

@@ -9,9 +9,9 @@ labels, and so is a fair baseline, but one that has seen the texts to be scored.
 (`common.words`), lower-cased, without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from clearspan.common.ranking import BM25
 from clearspan.common.words import words
-from clearspan.eval.models.similarity import TextPairs, UnscoredError, Vectors
+from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
 
 _DECIMALS = 12  # as eval.models.embed.cosines
 
@@ -31,19 +31,13 @@ class _Fitted(NamedTuple):
     documents: csr_array
 
 
-class Lexical:
-    """A baseline. Attributes: `name`, a key of BASELINES; `measure`, `settings`, `encode_s` as in `Similarity`."""
-
-    encode_s = 0.0
+class Lexical(Similarity):
+    """A baseline. Attributes: `name`, a key of BASELINES; others as in `Similarity`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.measure = "BM25 score" if name == "bm25" else "cosine"
-        self.settings: Mapping[str, Any] = {"fitted_on": "this task's texts"}
-
-    def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
-        """Raise UnscoredError: the vectors depend on the texts that they are fitted on."""
-        raise UnscoredError(f"takes embeddings, which the baseline {self.name} does not have: it compares words only")
+        self.settings = {"fitted_on": "this task's texts"}
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return sparse vectors of queries and documents, float32, fitted on the documents."""

@@ -8,9 +8,10 @@ A task that compares texts calls `ranking` or `pairs` and does not know which mo
 on embeddings calls `embed`, which refuses models without embeddings.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class UnscoredError(Exception):
     """
 
 
-class Similarity(Protocol):
+class Similarity(ABC):
     """A model that compares texts.
 
     Attributes:
@@ -65,14 +66,9 @@ class Similarity(Protocol):
         encode_s: seconds spent in an encoder so far.
     """
 
-    @property
-    def measure(self) -> str: ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-    @property
-    def encode_s(self) -> float: ...
+    measure: str = "cosine"
+    settings: Mapping[str, Any] = {}
+    encode_s: float = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
         """Return the embeddings of the texts, (len(texts), dim) float32.
@@ -80,7 +76,9 @@ class Similarity(Protocol):
         Raises:
             UnscoredError: the model has no embeddings.
         """
+        raise UnscoredError("takes embeddings, which a baseline or a hybrid does not have: evaluate a model alone")
 
+    @abstractmethod
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return vectors of m queries and n documents, (m, d) and (n, d) float32, whose products rank the documents.
 
@@ -94,3 +92,4 @@ class Similarity(Protocol):
         Raises:
             UnscoredError: the texts cannot be compared.
         """
+        raise UnscoredError("scores pairs, and a hybrid ranks documents: evaluate the model without hybrid:")

@@ -1,14 +1,12 @@
 """A report as one HTML file: it opens anywhere, offline, and can be mailed.
 
-    sections (text, tables, matplotlib figures) ──> templates/report.html ──> report.html, charts inlined as SVG
+    sections (text, tables) ──> templates/report.html ──> report.html
 
-Knows nothing of evaluation: any program that has tables and figures can write a report. The same input gives the same
+Knows nothing of evaluation: any program that has tables can write a report. The same input gives the same
 bytes. The page holds no script, and its content security policy forbids whatever is not inlined.
 """
 
-import base64
 import functools
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 from clearspan.common.files import write_text
 from clearspan.eval.details import Cell, Table, cell_text
 
-if TYPE_CHECKING:  # matplotlib and jinja2 take half a second to import, which --help must not
+if TYPE_CHECKING:  # takes a fraction of a second to import, which --help must not
     import jinja2
-    from matplotlib.figure import Figure
 
 _MARK = '<meta name="generator" content="clearspan">'
 _CONTENTS_FROM = 4  # sections; a shorter report needs no table of contents
-_PIXELS_PER_INCH = 96
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,6 @@ class Section:
     """A heading with its content, shown in the order of the attributes. An empty line in `text` separates paragraphs.
 
     Attributes:
-        figures: matplotlib figures; a figure's label (`Figure.set_label`) becomes its alternative text.
         sections: subsections, one heading level lower.
         folded: whether only a click, or a link to the section, opens it; printed open.
         note: text beside the heading of a folded section.
@@ -41,7 +36,6 @@ class Section:
     heading: str
     text: str = ""
     tables: Sequence[Table] = ()
-    figures: Sequence["Figure"] = ()
     sections: Sequence["Section"] = ()
     folded: bool = False
     note: str = ""
@@ -59,7 +53,6 @@ def write_report(
         warnings: paragraphs that stand out under the title.
 
     Raises:
-        ValueError: a table's row is not as long as its header.
         OSError: the file cannot be written.
     """
     from markupsafe import Markup
@@ -105,7 +98,6 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
         "anchor": anchor,
         "level": level,
         "tables": [_table(table, section.heading) for table in section.tables],
-        "images": [_image(figure, f"{section.heading}, chart {i}") for i, figure in enumerate(section.figures, 1)],
         "sections": [_view(inner, level + 1, anchors) for inner in section.sections],
     }
 
@@ -116,9 +108,6 @@ def _table(table: Table, label: str) -> dict[str, Any]:
     Args:
         label: the name for screen readers of a table without a caption.
     """
-    for row in table.rows:
-        if len(row) != len(table.header):
-            raise ValueError(f"a row of {len(row)} cells under a header of {len(table.header)}: {row!r}")
     rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in table.rows]
     starts = sorted({0, *table.groups})
     return {
@@ -138,15 +127,3 @@ def _is_numeric(values: Sequence[object]) -> bool:
     """Return whether a column holds only numbers and empty cells."""
     filled = [value for value in values if value is not None]
     return bool(filled) and all(isinstance(value, int | float) for value in filled)
-
-
-def _image(figure: "Figure", name: str) -> dict[str, Any]:
-    """Return the attributes of the figure's <img>. An <svg> in the page would share its ids with all others."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "clearspan"}):
-        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})
-    width, height = (round(inches * _PIXELS_PER_INCH) for inches in figure.get_size_inches())
-    source = "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-    return {"alt": str(figure.get_label()) or name, "width": width, "height": height, "src": source}

@@ -15,7 +15,7 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
     Args:
         notes: whether to show the cells' notes.
     """
-    rows = [[_text(cell, notes) for cell in row] for row in table.rows]
+    rows = [[terminal.printable(_text(cell, notes)) for cell in row] for row in table.rows]
     widths = [
         terminal.GAP + max(cell_len(visible(text)) for text in column)
         for column in zip(table.header, *rows, strict=True)

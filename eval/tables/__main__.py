@@ -12,10 +12,9 @@ from typing import Annotated
 from clearspan.common.options import Flag, Json, Options, run
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import say
-from clearspan.eval import saved
+from clearspan.eval import results
 from clearspan.eval.files import DataError, json_text
-from clearspan.eval.tables.beside import beside
-from clearspan.eval.tables.formats import FORMATS
+from clearspan.eval.tables.beside import FORMATS, beside
 from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
@@ -63,7 +62,7 @@ def _output(options: Tables) -> str:
     if options.list or options.name is None:
         width = max(map(len, tables()))
         return "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
-    grid = beside(tables()[options.name], saved.find(options.results))
+    grid = beside(tables()[options.name], results.find(options.results))
     return json_text(asdict(grid)) if options.json else FORMATS[options.format](grid)
 
 

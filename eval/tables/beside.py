@@ -1,15 +1,19 @@
 """Add the user's models to a paper's table.
 
-    PaperTable + Saved, one per model ──> Grid: cells as text ──> formats
+    PaperTable + Results, one per model ──> Grid: cells as text ──> plain text, Markdown, LaTeX
 
 Cells of unscored tasks stay empty, and a note names what is missing.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clearspan.eval.saved import Saved
+from clearspan.common.terminal import printable
+from clearspan.eval.details import Table
+from clearspan.eval.report.text import text_table
+from clearspan.eval.results import Results
 from clearspan.eval.tables.averages import average, missing_tasks
 from clearspan.eval.tables.published import Cell, Column, PaperTable
 
@@ -35,7 +39,7 @@ class Grid:
     notes: tuple[str, ...]
 
 
-def beside(table: PaperTable, models: Sequence[Saved]) -> Grid:
+def beside(table: PaperTable, models: Sequence[Results]) -> Grid:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
     lines = [Line(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in table.rows]
     notes = [*table.notes, f"by metric: {_metrics_note(table)}"] if _metrics_note(table) else list(table.notes)
@@ -52,7 +56,7 @@ def beside(table: PaperTable, models: Sequence[Saved]) -> Grid:
     )
 
 
-def _cell(column: Column, table: PaperTable, model: Saved) -> Cell:
+def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
     """Return the cell of a model, None if its scores are missing."""
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
@@ -92,7 +96,7 @@ def _metrics_note(table: PaperTable) -> str:
     return "; ".join(f"{metric}: {', '.join(columns)}" for metric, columns in heads.items())
 
 
-def _missing_notes(table: PaperTable, model: Saved) -> list[str]:
+def _missing_notes(table: PaperTable, model: Results) -> list[str]:
     """Return a note of the figures that the model's cells lack, and one for each average without all of its tasks."""
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
@@ -104,3 +108,75 @@ def _missing_notes(table: PaperTable, model: Saved) -> list[str]:
         if missing:
             notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")
     return notes
+
+
+def text(grid: Grid) -> str:
+    """Format a table with aligned columns, subheadings on separate lines, and notes below."""
+    rows = []
+    for group, line in _grouped(grid):
+        if group:
+            rows.append([f"[{group}]", *[""] * len(line.cells)])
+        rows.append([line.name, *line.cells])
+    table = text_table(Table(grid.header, rows))
+    return "\n".join([printable(grid.title), *table, *(printable(f"note: {note}") for note in grid.notes)]) + "\n"
+
+
+def markdown(grid: Grid) -> str:
+    """Format a GitHub table with subheadings in bold."""
+    lines = [f"**{_markdown(grid.title)}**", "", _pipes([_markdown(head) for head in grid.header])]
+    lines.append("|:--|" + "--:|" * (len(grid.header) - 1))
+    for group, line in _grouped(grid):
+        if group:
+            lines.append(_pipes([f"**{_markdown(group)}**", *[""] * len(line.cells)]))
+        lines.append(_pipes([_markdown(cell) for cell in (line.name, *line.cells)]))
+    lines += ["", *(f"- {_markdown(note)}" for note in grid.notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def latex(grid: Grid) -> str:
+    r"""Format a `table` with `booktabs` rules (`\usepackage{booktabs}`) and notes below."""
+    width = len(grid.header)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(grid.title)}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersands(grid.header), r"\midrule"]
+    for number, (group, line) in enumerate(_grouped(grid)):
+        if group:
+            lines += [r"\midrule"] * (number > 0)
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group)}}}}} \\")
+        lines.append(_ampersands((line.name, *line.cells)))
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\footnotesize {_latex(note)}" for note in grid.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+FORMATS: dict[str, Callable[[Grid], str]] = {"text": text, "markdown": markdown, "latex": latex}
+
+
+def _grouped(grid: Grid) -> list[tuple[str, Line]]:
+    """Return each line with its subheading where a new one begins, else with ""."""
+    before = ["", *(line.group for line in grid.lines)]
+    return [(line.group if line.group != last else "", line) for line, last in zip(grid.lines, before, strict=False)]
+
+
+def _pipes(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(words: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", printable(words))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "Δ": r"$\Delta$", "∆": r"$\Delta$",
+    **{mark: rf"\{mark}" for mark in "&%$#_"},
+}  # fmt: skip
+
+
+def _latex(words: str) -> str:
+    return "".join(_LATEX.get(mark, mark) for mark in printable(words))
+
+
+def _ampersands(cells: tuple[str, ...]) -> str:
+    # After \\, LaTeX would read a bracket at the start of a cell as an optional length.
+    escaped = [_latex(cell) for cell in cells]
+    return " & ".join("{}" + cell if cell.startswith("[") else cell for cell in escaped) + r" \\"

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clearspan.eval.data.labeled import Labeled, LabeledPairs
-from clearspan.eval.details import Details, Table
+from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.files import DataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Run
 
 if TYPE_CHECKING:
-    from clearspan.eval.fit.protocols import Outcome, Problem
-
-Splits = Mapping[str, Labeled] | Mapping[str, LabeledPairs]
-_MOST_CLASSES = 30  # a task with more classes gets no table of accuracies by class
+    from clearspan.eval.fit.classifiers import Problem
+    from clearspan.eval.fit.protocols import Outcome
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class ClassificationTask:
 
     name: str
     scheme: Scheme
-    splits: Splits
+    splits: Mapping[str, Labeled]
     classes: tuple[str, ...]
     files: tuple[Path, ...] = ()
     parts: tuple[str, ...] = ()
@@ -104,12 +101,14 @@ class ClassificationTask:
     def problem(self, run: Run) -> "Problem":
         """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
         from clearspan.eval.fit import features
-        from clearspan.eval.fit.protocols import Problem
+        from clearspan.eval.fit.classifiers import Problem
 
         orders = {split: self.order(data) for split, data in self.splits.items()}
         labels = np.concatenate([data.labels[orders[split]] for split, data in self.splits.items()])
-        texts = [[_pick(side, orders[split]) for side in _sides(data)] for split, data in self.splits.items()]
-        columns = [[text for split in texts for text in split[side]] for side in range(len(texts[0]))]
+        columns = [
+            [data.columns[side][row] for split, data in self.splits.items() for row in orders[split]]
+            for side in range(2 if self.parts else 1)
+        ]
         if len(columns) == 1:
             rows = features.of_sentences(run.embedder.embed(columns[0], self.keep), run.device)
         else:
@@ -124,9 +123,9 @@ class ClassificationTask:
         }
         return Problem(rows, labels, len(self.classes), splits)
 
-    def order(self, data: Labeled | LabeledPairs) -> Ints:
+    def order(self, data: Labeled) -> Ints:
         """Return the row numbers of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
-        lengths = [np.array([len(text.split()) for text in side]) for side in _sides(data)]
+        lengths = [np.array([len(text.split()) for text in side]) for side in data.columns]
         labels = data.labels
         if self.snli_order:
             lengths.reverse()
@@ -146,25 +145,6 @@ class ClassificationTask:
             main="acc",
             headline=tuple(metric for metric in ("acc", "f1") if metric in scores),
             counts={unit: sum(self._sizes.values()), "test": len(gold)},
-            details=Details(tables=_by_class(outcome, gold, self.classes)),
             examples=examples,
             settings=settings,
         )
-
-
-def _sides(data: Labeled | LabeledPairs) -> list[list[str]]:
-    return [data.texts] if isinstance(data, Labeled) else [data.left, data.right]
-
-
-def _pick(texts: list[str], order: Ints) -> list[str]:
-    return [texts[row] for row in order]
-
-
-def _by_class(outcome: "Outcome", gold: Ints, classes: tuple[str, ...]) -> list[Table]:
-    if len(classes) > _MOST_CLASSES:
-        return []
-    rows: list[tuple[str, int, float | None]] = []
-    for label, name in enumerate(classes):
-        right = outcome.predicted[gold == label] == label
-        rows.append((name, len(right), 100 * float(np.mean(right)) if len(right) else None))
-    return [Table(("class", "test examples", "classified correctly, percent"), rows)]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.glue import LAYOUTS, Layout, Split, read_glue
+from clearspan.eval.data.glue import LAYOUTS, Layout, read_glue
+from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.details import Details, Table
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, UnscoredError, load_each
@@ -50,7 +51,7 @@ SEEDS = {"full": 5, "fast": 1}
 EPOCHS = {"full": 10, "fast": 3}
 
 
-def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Split]) -> dict[str, Examples]:
+def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
     """Return the examples of each of a task's scores, CLEAR's figure first.
 
     That figure is Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, of Pearson and Spearman
@@ -78,8 +79,8 @@ class GlueTask:
     """A GLUE task: its training rows, and its dev rows by file (`matched` and `mismatched` for MNLI, else `dev`)."""
 
     name: str
-    train: Split
-    dev: dict[str, Split]
+    train: Labeled
+    dev: dict[str, Labeled]
     num_classes: int
     files: tuple[Path, ...] = ()
 
@@ -139,12 +140,12 @@ class GlueTask:
         from clearspan.eval.fit.finetuning import finetune
 
         dev_texts = tuple(
-            [text for split in self.dev.values() for text in split.texts[column]]
-            for column in range(len(self.train.texts))
+            [text for split in self.dev.values() for text in split.columns[column]]
+            for column in range(len(self.train.columns))
         )
         history = finetune(
             folder,
-            (self.train.texts, self.train.labels),
+            (self.train.columns, self.train.labels),
             dev_texts,
             self.num_classes,
             settings,

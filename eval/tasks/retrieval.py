@@ -14,6 +14,7 @@ document with the query's id, which decides the scores of ArguAna and Quora.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
 DEPTH = 1000
 """Number of documents to rank per query."""
@@ -192,23 +193,16 @@ class RetrievalTask:
 
 def load(data: Path) -> Loaded:
     """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify."""
-    tasks: list[Task] = []
-    missing: dict[str, str] = {}
     folders = sorted(path for path in (data / "retrieval").glob("*") if path.is_dir())
     if not folders:
-        beir = LAYOUTS[0]
-        reason = f"no folder {data / 'retrieval'}/<name>/ with {', '.join(beir.files)} ({beir.name})"
-        return Loaded([], {"retrieval": reason})
-    for folder in folders:
-        name = f"retrieval/{folder.name}"
-        layout = next((each for each in LAYOUTS if any((folder / file).is_file() for file in each.files)), LAYOUTS[0])
-        absent = [file for file in layout.files if not (folder / file).is_file()]
-        if absent:
-            missing[name] = f"no {', '.join(absent)} in {folder} ({layout.name})"
-        else:
-            files = tuple(folder / file for file in layout.files)
-            tasks.append(RetrievalTask(name, layout.read(folder), files))
-    return Loaded(tasks, missing)
+        return Loaded([], {"retrieval": f"no folder {data / 'retrieval'}/<name>/ with {', '.join(LAYOUTS[0].files)}"})
+    return load_each({f"retrieval/{folder.name}": partial(_read, folder) for folder in folders})
+
+
+def _read(folder: Path) -> RetrievalTask:
+    layout = next((each for each in LAYOUTS if any((folder / file).is_file() for file in each.files)), LAYOUTS[0])
+    files = tuple(folder / file for file in layout.files)
+    return RetrievalTask(f"retrieval/{folder.name}", layout.read(folder), files)
 
 
 FAMILY = Family(load, "DIR/retrieval/<name>/, BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")

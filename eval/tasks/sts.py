@@ -1,13 +1,15 @@
 """Semantic textual similarity: the correlation of the cosine of two sentences' embeddings with human judgments.
 
-    STS12-16 (several subsets a year), STS-B and SICK-R (a test and a dev split)
+    STS12-16 (several subsets a year), STS-B, also in other languages, and SICK-R (a test and a dev split),
+    and the user's own pairs (`--pairs FILE`, two texts and a score per row, in any language)
     pairs ──> cosine per pair ──> Pearson and Spearman per subset ──> one main score per task
 
 This is the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEval's own STS-B and SICK-R train a
 regressor on the pairs (`eval.tasks.relatedness`), so their scores differ.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +17,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.pairs import SUFFIXES, read_pairs
 from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.data.sts import SUFFIXES, Pairs, read_pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import MissingDataError
+from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder, Encode
 from clearspan.eval.models.similarity import Floats, Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task, load_each
 
 # STS13 lacks its fourth subset, SMT, whose license keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {
@@ -117,47 +118,57 @@ def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
 
 
 @dataclass(frozen=True)
-class YearTask:
-    """One of STS12-16, with its subsets."""
+class StsTask:
+    """Pairs in subsets, compared by cosine.
+
+    Attributes:
+        subsets: the subsets of a year, which the scores aggregate; or `test`, whose correlations are the scores, and
+            `dev` if there is one: STS-B, SICK-R, the user's pairs.
+    """
 
     name: str
     subsets: dict[str, Pairs]
     files: tuple[Path, ...] = ()
 
     def score(self, run: Run) -> TaskScores:
-        """Return the correlations per subset and the three aggregations."""
+        """Return the three aggregations of a year's correlations; else those of test, and of dev as `*_dev`."""
         cosine = _similarities(self.subsets, run.embedder)
-        scores = aggregate({name: (cosine[name], pairs.gold) for name, pairs in self.subsets.items()})
-        headline = ("spearman_all", "spearman_mean", "spearman_wmean")
-        predicted = np.concatenate(list(cosine.values()))
-        gold = np.concatenate([pairs.gold for pairs in self.subsets.values()])
-        groups = np.repeat(np.arange(len(self.subsets)), [len(pairs) for pairs in self.subsets.values()])
-        examples = {
-            "spearman_all": Examples.of("spearman", predicted, gold),
-            "spearman_mean": Examples.of("spearman", predicted, gold, groups),
-        }
-        return _task_scores(scores, "spearman_all", headline, self.subsets, cosine, examples, run.embedder.measure)
-
-
-@dataclass(frozen=True)
-class SplitTask:
-    """Pairs in a `test` split, whose correlations are the scores, and an optional `dev` split: STS-B, SICK-R."""
-
-    name: str
-    splits: dict[str, Pairs]
-    files: tuple[Path, ...] = ()
-
-    def score(self, run: Run) -> TaskScores:
-        """Return the correlations of the test split, and of dev as `*_dev` if there is one."""
-        cosine = _similarities(self.splits, run.embedder)
-        scores: dict[str, float] = {}
-        for name, pairs in self.splits.items():
-            of_split = correlations(cosine[name], pairs.gold)
-            suffix = "" if name == "test" else f"_{name}"
-            scores |= {f"{metric}{suffix}": of_split[metric] for metric in ("spearman", "pearson")}
-        headline = tuple(metric for metric in scores if metric.startswith("spearman"))
-        examples = {"spearman": Examples.of("spearman", cosine["test"], self.splits["test"].gold)}
-        return _task_scores(scores, "spearman", headline, self.splits, cosine, examples, run.embedder.measure)
+        by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
+        if "test" in self.subsets:
+            scores = {
+                f"{metric}{'' if subset == 'test' else f'_{subset}'}": values[metric]
+                for subset, values in by_subset.items()
+                for metric in ("spearman", "pearson")
+            }
+            headline = tuple(metric for metric in scores if metric.startswith("spearman"))
+            examples = {"spearman": Examples.of("spearman", cosine["test"], self.subsets["test"].gold)}
+        else:
+            scores = aggregate({subset: (cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()})
+            headline = ("spearman_all", "spearman_mean", "spearman_wmean")
+            predicted = np.concatenate(list(cosine.values()))
+            gold = np.concatenate([pairs.gold for pairs in self.subsets.values()])
+            groups = np.repeat(np.arange(len(self.subsets)), [len(pairs) for pairs in self.subsets.values()])
+            examples = {
+                "spearman_all": Examples.of("spearman", predicted, gold),
+                "spearman_mean": Examples.of("spearman", predicted, gold, groups),
+            }
+        undefined = [
+            f"{subset}: undefined, since there are fewer than two pairs, or all have the same score or the same "
+            f"{run.embedder.measure}."
+            for subset, values in by_subset.items()
+            if np.isnan(values["spearman"])
+        ]
+        sizes = {subset: len(pairs) for subset, pairs in self.subsets.items()}
+        rows = [(subset, sizes[subset], each["spearman"], each["pearson"]) for subset, each in by_subset.items()]
+        return TaskScores(
+            scores=scores,
+            main=headline[0],
+            headline=headline,
+            counts={"pairs": sum(size for subset, size in sizes.items() if subset != "dev")},
+            details=Details("\n\n".join(undefined), [Table(("subset", "pairs", "Spearman", "Pearson"), rows)]),
+            subsets={subset: {**values, "num_pairs": sizes[subset]} for subset, values in by_subset.items()},
+            examples=examples,
+        )
 
 
 def load(data: Path) -> Loaded:
@@ -171,22 +182,58 @@ def load(data: Path) -> Loaded:
     except MissingDataError as error:
         return Loaded([], dict.fromkeys([*YEARS, *SPLITS], str(error)))
     years = load_each({year: partial(_read_year, downstream, year) for year in YEARS})
-    tasks, missing = years.tasks, years.missing
-    for task, (folder, read, names) in SPLITS.items():
-        loaded = load_split_task(task, read, {split: downstream / folder / name for split, name in names.items()})
-        tasks += loaded.tasks
-        missing |= loaded.missing
-    return Loaded(tasks, missing)
+    return years.joined(
+        _load_splits(task, read, {split: downstream / folder / name for split, name in names.items()})
+        for task, (folder, read, names) in SPLITS.items()
+    )
 
 
-def _read_year(downstream: Path, year: str) -> YearTask:
+def load_languages(data: Path) -> Loaded:
+    """Read every language in `data/stsb_multi_mt`, or in `data` itself if there is no such folder: `stsb/de`."""
+    folder = data / "stsb_multi_mt" if (data / "stsb_multi_mt").is_dir() else data
+    names = [re.fullmatch(r"stsb-(.+)-(test|dev)\.csv", path.name) for path in folder.glob("stsb-*.csv")]
+    languages = sorted({name[1] for name in names if name})
+    if not languages:
+        return Loaded([], {"stsb-multilingual": f"no stsb-<language>-test.csv in {folder}"})
+    files = {name: {split: folder / f"stsb-{name}-{split}.csv" for split in ("test", "dev")} for name in languages}
+    return Loaded([], {}).joined(_load_splits(f"stsb/{name}", read_pairs, files[name]) for name in languages)
+
+
+def load_pairs(paths: Sequence[Path]) -> list[Task]:
+    """Read the user's files of pairs (`eval.data.sts.read_pairs`) as one task each, `pairs/<file name, no suffix>`.
+
+    Files of the same name are told apart by their suffixes or folders: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
+
+    Raises:
+        MissingDataError: a file is not there.
+        DataError: a row is malformed, or a file is given twice.
+    """
+    resolved = [path.resolve() for path in paths]
+    if twice := next((path for path, real in zip(paths, resolved, strict=True) if resolved.count(real) > 1), None):
+        raise DataError(f"{twice} is given twice: leave one out")
+    names = [path.stem for path in paths]
+    depth = 1
+    while clashing := [i for i, name in enumerate(names) if names.count(name) > 1]:
+        for i in clashing:
+            names[i] = "/".join(paths[i].absolute().parts[-depth:])
+        depth += 1
+    return [
+        StsTask(f"pairs/{name}", {"test": read_pairs(path)}, (path,)) for name, path in zip(names, paths, strict=True)
+    ]
+
+
+FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
+LANGUAGES = Family(load_languages, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")
+
+
+def _read_year(downstream: Path, year: str) -> StsTask:
     folder = downstream / "STS" / f"{year}-en-test"
     subsets = {subset: read_sts_subset(folder, subset) for subset in YEARS[year]}
     files = tuple(folder / f"STS.{kind}.{subset}.txt" for subset in subsets for kind in ("input", "gs"))
-    return YearTask(year, subsets, files)
+    return StsTask(year, subsets, files)
 
 
-def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
+def _load_splits(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
     """Read one task from the file of its `test` split and, if it exists, of its `dev` split.
 
     Raises:
@@ -201,48 +248,8 @@ def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str
             missing[name if split == "test" else f"{name} {split}"] = str(error)
         if "test" not in splits:
             return Loaded([], missing)
-    return Loaded([SplitTask(name, splits, tuple(files[split] for split in splits))], missing)
-
-
-FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
+    return Loaded([StsTask(name, splits, tuple(files[split] for split in splits))], missing)
 
 
 def _similarities(subsets: Mapping[str, Pairs], model: Similarity) -> dict[str, NDArray[np.float64]]:
     return model.pairs({name: (pairs.left, pairs.right) for name, pairs in subsets.items()})
-
-
-def _task_scores(
-    scores: dict[str, float],
-    main: str,
-    headline: tuple[str, ...],
-    subsets: Mapping[str, Pairs],
-    cosine: Mapping[str, NDArray[np.float64]],
-    examples: dict[str, Examples],
-    measure: str,
-) -> TaskScores:
-    by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
-    undefined = [
-        f"{subset}: undefined, since {_why_undefined(cosine[subset], subsets[subset].gold, measure)}."
-        for subset, values in by_subset.items()
-        if np.isnan(values["spearman"])
-    ]
-    rows = [(subset, len(subsets[subset]), v["spearman"], v["pearson"]) for subset, v in by_subset.items()]
-    return TaskScores(
-        scores=scores,
-        main=main,
-        headline=headline,
-        counts={"pairs": sum(len(pairs) for subset, pairs in subsets.items() if subset != "dev")},
-        details=Details(
-            "\n\n".join(undefined),
-            [Table(("subset", "pairs", "Spearman", "Pearson"), rows)],
-        ),
-        subsets={subset: {**values, "num_pairs": len(subsets[subset])} for subset, values in by_subset.items()},
-        examples=examples,
-    )
-
-
-def _why_undefined(cosine: Floats, gold: Floats, measure: str) -> str:
-    """Return the reason why two arrays have no correlation."""
-    if len(gold) < 2:
-        return "it has one pair"
-    return "every pair has the same score" if np.ptp(gold) == 0 else f"every pair has the same {measure}"

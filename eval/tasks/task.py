@@ -6,7 +6,7 @@
 All tasks are loaded before any is scored, so that a malformed file ends the run before time goes into embedding.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -65,6 +65,12 @@ class Loaded:
 
     tasks: list[Task]
     missing: dict[str, str]
+
+    def joined(self, others: "Iterable[Loaded]") -> "Loaded":
+        """Return these tasks and all others."""
+        every = [self, *others]
+        missing = {name: reason for each in every for name, reason in each.missing.items()}
+        return Loaded([task for each in every for task in each.tasks], missing)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from clearspan.common.ragged import bounds
 from clearspan.shards import keyed
-from clearspan.shards.ragged import bounds
 
 _ITEM_BITS, _RANDOM_BITS = 31, 31
 _ITEMS = (1 << _ITEM_BITS) - 1

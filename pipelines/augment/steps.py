@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
 from clearspan.pipelines.augment.synonyms import SynonymTable
 from clearspan.pipelines.augment.words import WordStarts
 from clearspan.shards import keyed
-from clearspan.shards.ragged import Ragged, bounds, segments
 
 DEL = "[DEL]"
 """The special token that replaces deleted units."""
@@ -110,39 +110,32 @@ class Augmentation:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Sentences between two steps: S ids, and (S,) bool, True where a word starts (None if no step needs it)."""
+    """Sentences between two steps: S ids, and (S,) bool, True where a word starts (everywhere if no step needs it)."""
 
     tokens: Ragged
-    starts: np.ndarray | None
+    starts: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
     """Units of sentences: unit u has the tokens starts[u] .. starts[u + 1] - 1, sentence i the units from bounds[i] on.
 
-    `free` are the units that are not special tokens (None: all); `free_bounds` are their bounds by sentence.
+    `free` are the units that are not special tokens; `free_bounds` are their bounds by sentence.
     """
 
     starts: np.ndarray
     bounds: np.ndarray
-    free: np.ndarray | None
+    free: np.ndarray
     free_bounds: np.ndarray
 
     @classmethod
     def of(cls, sentences: Block, by_word: bool, special: np.ndarray) -> "_Units":
-        values, offsets = sentences.tokens.values, sentences.tokens.offsets
-        if by_word:
-            assert sentences.starts is not None
-            (starts,) = np.nonzero(sentences.starts)
-            unit_bounds = bounds(sentences.starts)[offsets]
-            is_special = special[values[starts]]
-            starts = np.append(starts, len(values))
-        else:
-            starts, unit_bounds, is_special = np.arange(len(values) + 1), offsets, special[values]
-        if not is_special.any():
-            return cls(starts, unit_bounds, None, unit_bounds)
-        free = np.flatnonzero(~is_special)
-        return cls(starts, unit_bounds, free, np.searchsorted(free, unit_bounds))
+        values = sentences.tokens.values
+        is_start = sentences.starts if by_word else np.ones(len(values), bool)
+        starts = np.flatnonzero(is_start)
+        unit_bounds = bounds(is_start)[sentences.tokens.offsets]
+        free = np.flatnonzero(~special[values[starts]])
+        return cls(np.append(starts, len(values)), unit_bounds, free, np.searchsorted(free, unit_bounds))
 
     @property
     def counts(self) -> np.ndarray:
@@ -154,21 +147,11 @@ class _Units:
         """Number of tokens of each of U units, (U,)."""
         return np.diff(self.starts)
 
-    def is_free(self) -> np.ndarray:
-        """Return which units are free, (U,) bool."""
-        marked = np.ones(len(self.starts) - 1, bool)
-        if self.free is not None:
-            marked[:] = False
-            marked[self.free] = True
-        return marked
-
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
         """Return which tokens belong to the chosen units, (S,) bool; `chosen` is bool over the free units."""
-        if self.free is not None:
-            marked = np.zeros(len(self.starts) - 1, bool)
-            marked[self.free] = chosen
-            chosen = marked
-        return chosen if len(chosen) == self.starts[-1] else np.repeat(chosen, self.lengths)
+        marked = np.zeros(len(self.starts) - 1, bool)
+        marked[self.free] = chosen
+        return np.repeat(marked, self.lengths)
 
 
 def _delete(sentences: Block, deleted: np.ndarray, del_id: int) -> Block:
@@ -182,119 +165,8 @@ def _delete(sentences: Block, deleted: np.ndarray, del_id: int) -> Block:
     left = values[kept]
     left[deleted[kept]] = del_id
     # A token after a [DEL] starts a word, because the beginning of its word is deleted.
-    starts = None if sentences.starts is None else (sentences.starts | deleted | follows)[kept]
+    starts = (sentences.starts | deleted | follows)[kept]
     return Block(Ragged(left, bounds(kept)[offsets]), starts)
-
-
-def del_word(
-    sentences: Block, keys: np.ndarray, fraction: float, del_id: int, by_word: bool, special: np.ndarray
-) -> Block:
-    """Delete a fraction of each sentence's units (Figure 2a).
-
-    Args:
-        keys: (n,) int64.
-        special: (vocabulary,) bool, the ids that stay untouched.
-    """
-    units = _Units.of(sentences, by_word, special)
-    counts = units.counts
-    quotas = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
-    return _delete(sentences, units.tokens_of(choose(keys, counts, quotas)), del_id)
-
-
-def del_span(
-    sentences: Block, keys: np.ndarray, number: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
-) -> Block:
-    """Delete `number` spans, each with a fraction of the sentence's units (Figure 2b)."""
-    units = _Units.of(sentences, by_word, special)
-    counts = units.counts
-    totals = np.minimum(np.maximum(fraction_of(number * fraction, counts), 1), np.maximum(counts - 1, 0))
-    starts, lengths = spans_of(keys, counts, totals, np.minimum(number, totals))
-    deleted = np.zeros(units.free_bounds[-1], bool)
-    deleted[members(starts, lengths)] = True
-    return _delete(sentences, units.tokens_of(deleted), del_id)
-
-
-def reorder(
-    sentences: Block, keys: np.ndarray, pairs: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
-) -> Block:
-    """Swap `pairs` pairs of spans, each with a fraction of the sentence's units (Figure 2c).
-
-    Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
-    """
-    if 0 <= del_id < len(special):
-        special = special.copy()
-        special[del_id] = False
-    units = _Units.of(sentences, by_word, special)
-    counts = units.counts
-    totals = np.where(counts > 1, np.clip(fraction_of(2 * pairs * fraction, counts), 2, np.maximum(counts, 2)), 0)
-    numbers = 2 * np.minimum(pairs, totals // 2)
-    starts, lengths = spans_of(keys, counts, totals, numbers)
-    # Partners: the spans in a random order, two by two.
-    partner, first = np.empty(len(starts), np.int64), bounds(numbers)
-    for rows, order in shuffled(keyed.mix(keys, 3), numbers):
-        left, right = order[:, ::2], order[:, 1::2]
-        paired = 2 * np.arange(left.shape[1]) < numbers[rows, None]
-        left, right = ((side + first[rows, None])[paired] for side in (left, right))
-        partner[left], partner[right] = right, left
-    # A sentence is a gap, a span, a gap, ..., a gap; each span is replaced by its partner.
-    gaps_end = np.append(starts, units.free_bounds[-1])
-    gaps_start = np.append(0, starts + lengths)
-    piece_start, piece_length = (np.empty(2 * len(starts) + 1, np.int64) for _ in range(2))
-    piece_start[::2], piece_length[::2] = gaps_start, gaps_end - gaps_start
-    piece_start[1::2], piece_length[1::2] = starts[partner], lengths[partner]
-    order = members(piece_start, piece_length)
-    if units.free is not None:
-        all_units = np.arange(len(units.starts) - 1)
-        all_units[units.free] = units.free[order]
-        order = all_units
-    moved = _rearranged(sentences, units, order)
-    has_del = (moved.tokens.values == del_id).any()
-    return _delete(moved, np.zeros(len(moved.tokens.values), bool), del_id) if has_del else moved
-
-
-def _rearranged(sentences: Block, units: _Units, order: np.ndarray) -> Block:
-    values, offsets = sentences.tokens.values, sentences.tokens.offsets
-    if len(order) == len(values):
-        starts = None
-        if sentences.starts is not None:
-            # A token continues a word only if it still follows the same token.
-            starts = sentences.starts[order]
-            starts[1:] |= order[1:] != order[:-1] + 1
-            starts[:1] = True
-        return Block(Ragged(values[order], offsets), starts)
-    moved = segments(values, units.starts[order], units.lengths[order])
-    starts = np.zeros(len(values), bool)
-    starts[moved.offsets[:-1]] = True
-    return Block(Ragged(moved.values, offsets), starts)
-
-
-def subs(sentences: Block, keys: np.ndarray, fraction: float, table: SynonymTable, special: np.ndarray) -> Block:
-    """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
-    values = sentences.tokens.values
-    units = _Units.of(sentences, True, special)
-    entries = table.find(values, units.starts[:-1], units.lengths)
-    replaceable = entries >= 0
-    if units.free is not None:
-        replaceable &= units.is_free()
-    candidates = np.flatnonzero(replaceable)
-    counts = np.diff(bounds(replaceable)[units.bounds])
-    quotas = np.minimum(np.maximum(fraction_of(fraction, units.counts), 1), counts)
-    chosen = choose(keys, counts, quotas)
-    words = candidates[chosen]
-    entry = entries[words]
-    # The draw among a word's synonyms is numbered by the word's place among its sentence's candidates.
-    place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
-    draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
-    first = table.first_option[entry]
-    option = first + keyed.shift(draws, 33) % (table.first_option[entry + 1] - first)
-    starts, lengths = units.starts[:-1].copy(), units.lengths
-    starts[words] = len(values) + table.options.offsets[option]
-    lengths[words] = table.options.lengths[option]
-    pool = np.concatenate([values, table.options.values.astype(values.dtype, copy=False)])
-    replaced = segments(pool, starts, lengths)
-    is_start = np.zeros(len(replaced.values), bool)
-    is_start[replaced.offsets[:-1]] = True
-    return Block(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
 
 class Augmenter:
@@ -317,16 +189,22 @@ class Augmenter:
         self.words = WordStarts(tokenizer)
         del_id = tokenizer.token_to_id(DEL)
         self.del_id = -1 if del_id is None else del_id
-        self.special = self.words.special.copy()
+        self.special, self.unmoved = self.words.special.copy(), self.words.special.copy()
         if del_id is not None:
-            self.special[del_id] = True
+            self.special[del_id], self.unmoved[del_id] = True, False
         if augmentation.deletes and del_id is None:
             raise ValueError(f"{augmentation} needs the special token {DEL}, which the tokenizer lacks")
         if augmentation.substitutes and not synonyms:
             raise ValueError(f"{augmentation} needs synonyms")
         if synonyms is not None and not isinstance(synonyms, SynonymTable):
             synonyms = SynonymTable.build(synonyms, tokenizer)
-        self.table = synonyms if augmentation.substitutes else None
+        self.table = synonyms
+        self.steps = {
+            "del-word": self._del_word,
+            "del-span": self._del_span,
+            "reorder": self._reorder,
+            "subs": self._subs,
+        }
 
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
         """Return a view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
@@ -338,31 +216,110 @@ class Augmenter:
         return Ragged.concatenate(parts) if parts else block
 
     def _chunk(self, block: Ragged, keys: np.ndarray) -> Ragged:
-        options, special = self.augmentation, self.special
-        by_word = options.unit == "word"
-        needs_words = by_word or options.substitutes
-        sentences = Block(block, self.words(block.values, block.offsets) if needs_words else None)
-        for number, step in enumerate(options.steps):
-            step_keys = keyed.mix(keys, number)
-            if step == "del-word":
-                sentences = del_word(sentences, step_keys, options.del_word, self.del_id, by_word, special)
-            elif step == "del-span":
-                spans = options.del_spans, options.del_span
-                sentences = del_span(sentences, step_keys, *spans, self.del_id, by_word, special)
-            elif step == "reorder":
-                spans = options.reorder_pairs, options.reorder_span
-                sentences = reorder(sentences, step_keys, *spans, self.del_id, by_word, special)
-            else:
-                assert self.table is not None
-                sentences = subs(sentences, step_keys, options.subs, self.table, special)
+        needs_words = self.augmentation.unit == "word" or self.augmentation.substitutes
+        starts = self.words(block.values, block.offsets) if needs_words else np.ones(len(block.values), bool)
+        sentences = Block(block, starts)
+        for number, step in enumerate(self.augmentation.steps):
+            sentences = self.steps[step](sentences, keyed.mix(keys, number))
         return sentences.tokens
+
+    def _units(self, sentences: Block, special: np.ndarray) -> _Units:
+        return _Units.of(sentences, self.augmentation.unit == "word", special)
+
+    def _del_word(self, sentences: Block, keys: np.ndarray) -> Block:
+        """Delete a fraction of each sentence's units (Figure 2a); keys (n,) int64."""
+        units = self._units(sentences, self.special)
+        quotas = _deletable(self.augmentation.del_word, units.counts)
+        return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
+
+    def _del_span(self, sentences: Block, keys: np.ndarray) -> Block:
+        """Delete spans, each with a fraction of the sentence's units (Figure 2b)."""
+        options, units = self.augmentation, self._units(sentences, self.special)
+        totals = _deletable(options.del_spans * options.del_span, units.counts)
+        spans = spans_of(keys, units.counts, totals, np.minimum(options.del_spans, totals))
+        deleted = np.zeros(len(units.free), bool)
+        deleted[members(*spans)] = True
+        return _delete(sentences, units.tokens_of(deleted), self.del_id)
+
+    def _reorder(self, sentences: Block, keys: np.ndarray) -> Block:
+        """Swap pairs of spans, each with a fraction of the sentence's units (Figure 2c).
+
+        Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
+        """
+        options, units = self.augmentation, self._units(sentences, self.unmoved)
+        counts = units.counts
+        wanted = fraction_of(2 * options.reorder_pairs * options.reorder_span, counts)
+        totals = np.where(counts > 1, np.clip(wanted, 2, np.maximum(counts, 2)), 0)
+        numbers = 2 * np.minimum(options.reorder_pairs, totals // 2)
+        starts, lengths = spans_of(keys, counts, totals, numbers)
+        partner = _partners(keyed.mix(keys, 3), numbers)
+        # A sentence is a gap, a span, a gap, ..., a gap; each span is replaced by its partner.
+        gaps_end = np.append(starts, len(units.free))
+        gaps_start = np.append(0, starts + lengths)
+        piece_start, piece_length = (np.empty(2 * len(starts) + 1, np.int64) for _ in range(2))
+        piece_start[::2], piece_length[::2] = gaps_start, gaps_end - gaps_start
+        piece_start[1::2], piece_length[1::2] = starts[partner], lengths[partner]
+        order = np.arange(len(units.lengths))
+        order[units.free] = units.free[members(piece_start, piece_length)]
+        # A token continues a word only if it still follows the same token.
+        at = members(units.starts[order], units.lengths[order])
+        is_start = sentences.starts[at]
+        is_start[1:] |= at[1:] != at[:-1] + 1
+        is_start[:1] = True
+        moved = Block(Ragged(sentences.tokens.values[at], sentences.tokens.offsets), is_start)
+        return _delete(moved, np.zeros(len(at), bool), self.del_id)
+
+    def _subs(self, sentences: Block, keys: np.ndarray) -> Block:
+        """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
+        assert self.table is not None
+        values, options = sentences.tokens.values, self.table.options
+        units = _Units.of(sentences, True, self.special)
+        entries = self._entries(values, units)
+        candidates = np.flatnonzero(entries >= 0)
+        counts = np.diff(bounds(entries >= 0)[units.bounds])
+        quotas = np.minimum(np.maximum(fraction_of(self.augmentation.subs, units.counts), 1), counts)
+        chosen = choose(keys, counts, quotas)
+        words = candidates[chosen]
+        entry = entries[words]
+        # The draw among a word's synonyms is numbered by the word's place among its sentence's candidates.
+        place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
+        draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
+        first = self.table.first_option[entry]
+        option = first + keyed.shift(draws, 33) % (self.table.first_option[entry + 1] - first)
+        starts, lengths = units.starts[:-1].copy(), units.lengths
+        starts[words] = len(values) + options.offsets[option]
+        lengths[words] = options.lengths[option]
+        pool = np.concatenate([values, options.values.astype(values.dtype, copy=False)])
+        replaced = segments(pool, starts, lengths)
+        is_start = np.zeros(len(replaced.values), bool)
+        is_start[replaced.offsets[:-1]] = True
+        return Block(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
+
+    def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
+        """Return the entry of each word in the table of synonyms, (U,), -1 for those without and special tokens."""
+        assert self.table is not None
+        entries = np.full(len(units.lengths), -1)
+        entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])
+        return entries
 
     def coverage(self, block: Ragged) -> tuple[int, int]:
         """Count (words with a synonym, words) of a block; the paper reports about 40 % of tokens (section 3.3)."""
-        sentences = Block(block, self.words(block.values, block.offsets))
-        units = _Units.of(sentences, True, self.special)
-        is_free = units.is_free()
-        if self.table is None:
-            return 0, int(is_free.sum())
-        entries = self.table.find(block.values, units.starts[:-1], units.lengths)
-        return int(((entries >= 0) & is_free).sum()), int(is_free.sum())
+        units = _Units.of(Block(block, self.words(block.values, block.offsets)), True, self.special)
+        return int((self._entries(block.values, units) >= 0).sum()), len(units.free)
+
+
+def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
+    """Return how many of n units to delete: a fraction of them, at least one, and all but one at most."""
+    quotas: np.ndarray = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
+    return quotas
+
+
+def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Pair the spans of each sentence, in a random order, two by two; return the partner of each span."""
+    partner, first = np.empty(numbers.sum(), np.int64), bounds(numbers)
+    for rows, order in shuffled(keys, numbers):
+        left, right = order[:, ::2], order[:, 1::2]
+        paired = 2 * np.arange(left.shape[1]) < numbers[rows, None]
+        left, right = ((side + first[rows, None])[paired] for side in (left, right))
+        partner[left], partner[right] = right, left
+    return partner

@@ -13,15 +13,17 @@ only they are used ("movies" -> "films", not "film"); inflections are inferred f
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged, bounds
+from clearspan.pipelines.augment.choices import members
 from clearspan.pipelines.augment.words import unknown_id
 from clearspan.shards import keyed, token_type
-from clearspan.shards.ragged import Ragged, bounds
 
 EXPECTED = "expected a JSON object of words to lists of words, or lines of a word and its synonyms separated by tabs"
 SOURCES = (
@@ -37,6 +39,9 @@ ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")
 """Contexts in which a word is encoded: its ids differ after a space and after a sign."""
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SynonymError(ValueError):
@@ -60,8 +65,7 @@ def read_synonyms(path: str | Path) -> dict[str, list[str]]:
         word = word.strip()
         known = table.setdefault(word, [])
         known += [s for s in dict.fromkeys(map(str.strip, synonyms)) if s and s != word and s not in known]
-    for word, synonyms in table.items():
-        if not all(map(_is_text, (word, *synonyms))):
+        if _SURROGATE.search("".join([word, *known])):
             raise SynonymError(f"{path}: the entry of {word!r} holds half of a surrogate pair: {EXPECTED}")
     table = {word: synonyms for word, synonyms in table.items() if word and synonyms}
     if not table:
@@ -69,16 +73,10 @@ def read_synonyms(path: str | Path) -> dict[str, list[str]]:
     return table
 
 
-def _is_text(word: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in word)
-
-
 def _json_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
     try:
         # Pairs, so that a word that occurs twice gets the synonyms of both entries.
         record = json.loads(text, object_pairs_hook=tuple)
-    except json.JSONDecodeError as error:
-        raise SynonymError(f"{path}: line {error.lineno}: not JSON ({error.msg}): {EXPECTED}") from None
     except (RecursionError, ValueError) as error:
         raise SynonymError(f"{path}: not readable as JSON ({error}): {EXPECTED}") from None
     if not isinstance(record, tuple):
@@ -170,23 +168,15 @@ class SynonymTable:
         if not by_ids:
             raise SynonymError("the tokenizer cannot encode any word of the synonyms: are they in the same language?")
         size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-        entry_lengths = np.fromiter(map(len, by_ids), np.int64, len(by_ids))
-        keys = Ragged(np.fromiter(itertools.chain.from_iterable(by_ids), np.int64), bounds(entry_lengths))
-        options = list(itertools.chain.from_iterable(by_ids.values()))
-        option_lengths = np.fromiter(map(len, options), np.int64, len(options))
-        option_ids = np.fromiter(itertools.chain.from_iterable(options), np.dtype(str(token_type(size))))
-        (short,), (longer,) = np.nonzero(entry_lengths == 1), np.nonzero(entry_lengths > 1)
+        keys = _ragged(list(by_ids), np.int64)
+        (short,), (longer,) = np.nonzero(keys.lengths == 1), np.nonzero(keys.lengths > 1)
         by_token = np.full(size, -1, np.int32)
         by_token[keys.values[keys.offsets[short]]] = short
-        hashes = _hash(keys.values, keys.offsets[longer], entry_lengths[longer])
+        hashes = _hash(keys.values, keys.offsets[longer], keys.lengths[longer])
         order = np.argsort(hashes)
-        return cls(
-            by_token,
-            hashes[order],
-            longer[order].astype(np.int32),
-            bounds(np.fromiter(map(len, by_ids.values()), np.int64, len(by_ids))),
-            Ragged(option_ids, bounds(option_lengths)),
-        )
+        options = _ragged(list(itertools.chain.from_iterable(by_ids.values())), np.dtype(str(token_type(size))))
+        first_option = bounds(np.array([*map(len, by_ids.values())]))
+        return cls(by_token, hashes[order], longer[order].astype(np.int32), first_option, options)
 
     def find(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the entry (k,) of each word tokens[starts[i]:starts[i] + lengths[i]], or -1."""
@@ -215,12 +205,16 @@ def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, t
     return encoded
 
 
+def _ragged(lists: Sequence[tuple[int, ...]], dtype: np.dtype | type) -> Ragged:
+    values = np.fromiter(itertools.chain.from_iterable(lists), dtype)
+    return Ragged(values, bounds(np.array([*map(len, lists)])))
+
+
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return 64-bit hashes (k,) of k ranges of ids, none of them empty."""
     if not len(starts):
         return np.empty(0, np.int64)
-    offsets = np.cumsum(lengths) - lengths
-    at = np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
-    place = np.arange(len(at)) - np.repeat(offsets, lengths)
-    hashes: np.ndarray = np.add.reduceat(keyed.mix(tokens[at].astype(np.int64), place), offsets)
+    places = members(np.zeros_like(starts), lengths)
+    mixed = keyed.mix(tokens[members(starts, lengths)].astype(np.int64), places)
+    hashes: np.ndarray = np.add.reduceat(mixed, np.cumsum(lengths) - lengths)
     return hashes

@@ -12,6 +12,7 @@ are one word. In scripts without spaces between words (Chinese, Japanese, Thai, 
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,7 @@ class WordStarts:
         self._last = np.full(size, _LETTER, np.uint8)
         self._is_space = np.zeros(size, bool)
         self._role = np.zeros(size, np.uint8)
-        surfaces = _surfaces(tokenizer, vocabulary)
-        for token, (surface, continues, ends) in surfaces.items():
+        for token, surface, continues, ends in _surfaces(tokenizer, vocabulary):
             first, last = _ends(surface + b" " * ends)
             self._first[token], self._last[token] = first, last
             sign, ending = (surface[:1], surface[1:]) if surface[:1] == b"'" else (surface[:3], surface[3:])
@@ -121,14 +121,13 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     return number
 
 
-def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tuple[bytes, bool, bool]]:
-    """Return, for each id, its bytes of text, and whether it is marked as continuing or as ending a word."""
+def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[int, bytes, bool, bool]]:
+    """Yield each id, its bytes of text, and whether it is marked as continuing or as ending a word."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
     byte_level = '"ByteLevel"' in json.dumps([record["pre_tokenizer"], record["decoder"]])
     alphabet = _byte_alphabet() if byte_level else {}
-    surfaces = {}
     for text, token in vocabulary.items():
         continues = bool(prefix) and text.startswith(prefix) and len(text) > len(prefix)
         text = text[len(prefix) :] if continues else text
@@ -140,8 +139,7 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tup
             surface = bytes([int(match[1], 16)])
         else:
             surface = text.replace(_METASPACE, " ").encode("utf-8", "replace")
-        surfaces[token] = (surface, continues, ends)
-    return surfaces
+        yield token, surface, continues, ends
 
 
 def _byte_alphabet() -> dict[str, int]:

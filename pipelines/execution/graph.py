@@ -1,7 +1,7 @@
 """The Beam graph, the same for every kind of dataset and every runner.
 
-    Create(units not done) | Reshuffle | ParDo(process) -> barrier -> ParDo(commit)
-                          staged, each round: barrier -> ParDo(deal) | GroupByKey | ParDo(work) -> barrier
+    Create(units not done) | Reshuffle | ParDo(process) -> barrier -> Map(finish)
+                          staged, each round: barrier -> FlatMap(deal) | GroupByKey | Map(work) -> barrier
 
 The elements are only descriptions of units and slices: what they read and write never passes through Beam. A barrier is
 a GroupByKey with one key. GroupByKey of nothing yields nothing, so each step also gets an element without work.
@@ -31,85 +31,66 @@ NO_WORK: Element = (-1, 0)
 """An element of every round, in which there may be no other."""
 
 
-class _Step(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """Step of a run."""
+@contextlib.contextmanager
+def _working(job: Job) -> Iterator[None]:
+    """Wrap a worker's code: reach the object stores, and carry expected errors to the driver."""
+    with carrying():
+        job.reach_stores()
+        yield
+
+
+class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
+    """Process units one after another; None is no unit."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
-
-class ProcessUnit(_Step):
-    """Process units one after another; None is no unit."""
-
     def setup(self) -> None:
-        with carrying():
-            self.job.reach_stores()
+        with _working(self.job):
             self.worker = self.job.worker()
 
     def process(self, unit: Unit | None) -> Iterator[tuple[int, int]]:
         if unit:
-            self._process(unit)
+            with carrying():
+                self._process(unit)
         yield DONE
 
     def _process(self, unit: Unit) -> None:
-        with carrying():
-            self._stop_if_stopped()
-            try:
-                done = process_unit(unit, self.job, self.worker)
-            except PipelineError as error:
-                # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
-                with contextlib.suppress(OSError):
-                    storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
-                raise
-        counts = done.counts
-        for name, number in (("read", counts.read), ("kept", counts.kept), ("bad", counts.bad)):
-            Metrics.counter("records", name).inc(number)
-        for reason, number in counts.filtered.items():
-            Metrics.counter("records", f"filtered_{reason}").inc(number)
-
-    def _stop_if_stopped(self) -> None:
         if storage.exists(self.job.stopped_path):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
+        try:
+            counts = process_unit(unit, self.job, self.worker).counts
+        except PipelineError as error:
+            # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
+            with contextlib.suppress(OSError):
+                storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
+            raise
+        numbers = {"read": counts.read, "kept": counts.kept, "bad": counts.bad}
+        numbers |= {f"filtered_{reason}": number for reason, number in counts.filtered.items()}
+        for name, number in numbers.items():
+            Metrics.counter("records", name).inc(number)
 
 
-class _RoundStep(_Step):
-    """Step of a round."""
-
-    def __init__(self, job: Job, of: Round) -> None:
-        super().__init__(job)
-        self.round = of
-
-
-class Deal(_RoundStep):
+def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
     """Yield the elements of a round as keys, once the step before has ended."""
-
-    def process(self, _: Any) -> Iterator[tuple[Element, None]]:
-        with carrying():
-            self.job.reach_stores()
-            elements = self.round.elements(self.job)
-        for element in (NO_WORK, *elements):
-            yield element, None
+    with _working(job):
+        elements = of.elements(job)
+    for element in (NO_WORK, *elements):
+        yield element, None
 
 
-class Work(_RoundStep):
-    """Do the elements of a round."""
-
-    def process(self, keyed: tuple[Element, Any]) -> Iterator[tuple[int, int]]:
-        element, _ = keyed
-        if element != NO_WORK:
-            with carrying():
-                self.job.reach_stores()
-                self.round.work(self.job, *element)
-        yield DONE
+def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
+    """Do an element of a round."""
+    if keyed[0] != NO_WORK:
+        with _working(job):
+            of.work(job, *keyed[0])
+    return DONE
 
 
-class Commit(_Step):
+def finish(_: Any, job: Job) -> None:
     """Write the manifest once every unit of the run is done."""
-
-    def process(self, _: Any) -> None:
-        with carrying():
-            self.job.reach_stores()
-            commit(self.job)
+    with _working(job):
+        commit(job)
 
 
 def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
@@ -124,8 +105,8 @@ def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
         done = (
             done
             | f"Barrier before {each.name}" >> beam.GroupByKey()
-            | f"Deal out {each.name}" >> beam.ParDo(Deal(job, each))
+            | f"Deal out {each.name}" >> beam.FlatMap(deal, job, each)
             | f"Spread {each.name}" >> beam.GroupByKey()
-            | each.name >> beam.ParDo(Work(job, each))
+            | each.name >> beam.Map(work, job, each)
         )
-    done | "Barrier before Commit" >> beam.GroupByKey() | "Commit" >> beam.ParDo(Commit(job))
+    done | "Barrier before Commit" >> beam.GroupByKey() | "Commit" >> beam.Map(finish, job)

@@ -106,7 +106,8 @@ def run(pipeline: beam.Pipeline) -> bool:
     try:
         with on_loopback():
             result = pipeline.run()
-            if _only_described(pipeline.options):
+            options = pipeline.options
+            if options.view_as(GoogleCloudOptions).template_location or options.view_as(TestOptions).dry_run:
                 return False
             result.wait_until_finish()
         return True
@@ -116,11 +117,6 @@ def run(pipeline: beam.Pipeline) -> bool:
         if "Channel closed prematurely" in str(error):
             _leave()
         raise
-
-
-def _only_described(options: PipelineOptions) -> bool:
-    template = options.view_as(GoogleCloudOptions).template_location
-    return bool(template or options.view_as(TestOptions).dry_run)
 
 
 def _thread_failed(arguments: threading.ExceptHookArgs) -> None:

@@ -78,19 +78,15 @@ class LabeledKind(Kind):
         return self.dedup
 
     def options(self) -> dict[str, Any]:
-        names = ("label_pattern", "label_field", "classes", "per_class", "top_classes", "class_list")
-        return {name: getattr(self, name) for name in names}
+        return vars(self.wanted)
+
+    @property
+    def wanted(self) -> Wanted:
+        """How classes are found, and which are taken."""
+        return Wanted(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)})
 
     def reading(self) -> Reading:
-        wanted = Wanted(
-            pattern=self.label_pattern,
-            field=self.label_field,
-            num_classes=self.classes,
-            per_class=self.per_class,
-            top=self.top_classes,
-            named=None if self.class_list is None else tuple(self.class_list),
-        )
-        return Reading(as_bytes=True, extensions=self.extensions, wanted=wanted)
+        return Reading(as_bytes=True, extensions=self.extensions, wanted=self.wanted)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the class table."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
 from clearspan.common.options import Flag
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
@@ -35,7 +36,6 @@ from clearspan.pipelines.text.tokenization import (
     with_special_token,
 )
 from clearspan.shards.manifest import FILES_FOLDER
-from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import KINDS
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"

@@ -20,6 +20,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.options import Flag
+from clearspan.common.ragged import segments
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
@@ -28,7 +29,6 @@ from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
-from clearspan.shards.ragged import segments
 
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),

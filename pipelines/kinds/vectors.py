@@ -73,7 +73,10 @@ class ModelOptions(Options):
         super().__post_init__()
         check_device(self.device)
         check_folder(self.model)
-        check_prompt(self.model, self.prompt_name)
+        named, _ = prompts(self.model)
+        if self.prompt_name is not None and self.prompt_name not in named:
+            known = f"the model has {', '.join(named)}" if named else "the model has none: leave it out"
+            raise ValueError(f"--prompt-name {self.prompt_name}: {known}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,14 +192,6 @@ def prompts(folder: str) -> tuple[list[str], str | None]:
     known = config.get("prompts")
     named = [name for name, prompt in known.items() if prompt] if isinstance(known, dict) else []
     return named, config.get("default_prompt_name")
-
-
-def check_prompt(folder: str, name: str | None) -> None:
-    """Raise ValueError if a prompt is named that the model does not have."""
-    named, _ = prompts(folder)
-    if name is not None and name not in named:
-        known = f"the model has {', '.join(named)}" if named else "the model has none: leave it out"
-        raise ValueError(f"--prompt-name {name}: {known}")
 
 
 @functools.lru_cache(maxsize=1)

@@ -50,20 +50,10 @@ READERS: dict[str, Reader] = {
     "text": _whole(text.records),
     "warc": lambda stream, piece, reading: own_format(WEB).read(stream, piece, reading),
 }
-COLUMNS: dict[str, Callable[[BinaryIO, str, Reading], tuple[list[str], list[str]]]] = {
-    "arrow": arrow.columns,
-    "csv": tables.columns,
-    "json": lambda stream, name, reading: columns.fields(arrays.records(stream, name, reading), reading),
-    "jsonl": lambda stream, name, reading: columns.fields(jsonl.records(stream, name, reading.max_bytes), reading),
-    "parquet": parquet.columns,
-}
-"""By format, a function that returns the names of a file's columns, or of the fields of its first object, and of those
-that are read.
-"""
+TABLES = ("arrow", "csv", "json", "jsonl", "parquet")
+"""Formats whose records may have columns or fields."""
 TEXTS = ("csv", "json", "jsonl", "lines", "text")
 """Formats whose files may have another encoding than UTF-8."""
-MOST_NAMED = 20
-"""Most columns that a message names."""
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
@@ -100,7 +90,7 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
 
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
     """Return the first records of the first input that has columns or fields; none if no input has any."""
-    entry = next((entry for entry in entries if entry.format in COLUMNS), None)
+    entry = next((entry for entry in entries if entry.format in TABLES), None)
     if entry is None:
         return []
     with opened(storage.join(root, entry.name), entry.compression) as stream:
@@ -108,17 +98,13 @@ def first_records(root: str, entries: Iterable[Input], reading: Reading, number:
         return list(itertools.islice(records, number))
 
 
-def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str | None:
-    """Return a line on the first input that has columns or fields: which of them are read, and which are not."""
-    entry = next((entry for entry in entries if entry.format in COLUMNS), None)
-    if entry is None:
-        return None
-    with opened(storage.join(root, entry.name), entry.compression) as stream:
-        names, read = COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
-    others = [name for name in names if name not in read]
-    more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
-    not_read = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "none"
-    return f"read from {entry.name}: {', '.join(read)}; not read: {not_read}" if read else None
+def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
+    """Return a line on the columns that rows are read from in the first input that has any; none if texts are read."""
+    if not reading.columns:
+        return []
+    records = first_records(root, entries, reading, 1)
+    read = [columns.chosen(list(record.value), reading) for record in records if isinstance(record.value, dict)]
+    return [f"read from {records[0].name}: {', '.join(names)}" for names in read if names]
 
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:

@@ -49,13 +49,6 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     messages.check_end()
 
 
-def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
-    """Return the names of all columns, and of those that `read` reads."""
-    messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
-    with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
-        return table.schema.names, arrow_columns(table.schema, name, reading)
-
-
 class _Messages(io.RawIOBase):
     """The bytes of an Arrow stream: refuse a message above the limit, and remember the last bytes."""
 

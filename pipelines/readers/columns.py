@@ -109,16 +109,6 @@ def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:
     return columns
 
 
-def fields(records: Iterator[Record], reading: Reading) -> tuple[list[str], list[str]]:
-    """Return the fields of the first record, and those that are read; none if it is no object that has them."""
-    value = next((record.value for record in records), None)
-    names = list(value) if isinstance(value, dict) else []
-    if reading.columns:
-        return names, chosen(names, reading) or []
-    read = named(names, reading.field or DEFAULT)
-    return names, [] if read is None else [read]
-
-
 def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None:
     for column in columns:
         if (times := names.count(column)) > 1:

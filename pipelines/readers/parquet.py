@@ -51,12 +51,6 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
             row += group.num_rows
 
 
-def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
-    """Return the names of all columns, and of those that `read` reads."""
-    with pq.ParquetFile(stream, pre_buffer=False) as table:
-        return table.schema_arrow.names, _columns(table, name, reading)
-
-
 def _columns(table: pq.ParquetFile, name: str, reading: Reading) -> list[str]:
     schema = table.schema_arrow
     packed = not (reading.field or reading.columns) and all(schema.names.count(column) == 1 for column in PACKED)

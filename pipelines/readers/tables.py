@@ -50,12 +50,6 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield Record(name, number, cells[places[0]], raw)
 
 
-def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
-    """Return the names of all columns, and of those that `records` reads; none if no row is readable."""
-    _, names, read = _begun(stream, name, reading)
-    return names, read
-
-
 def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
     """Return the rows below the header, the names of all columns, and of those to read."""
     lines = _Lines(stream)

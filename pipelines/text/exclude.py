@@ -251,20 +251,12 @@ def _without_labels(line: str, before: bool, after: bool) -> str:
 
 
 def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-    row_lines: list[str] = []
-
-    def remembered() -> Iterator[str]:
-        for line in lines:
-            row_lines.append(line)
-            yield line
-
-    rows = csv.reader(remembered(), delimiter=delimiter, skipinitialspace=True, strict=True)
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for row in rows:
             yield from row  # before the whole row: a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
-                yield "".join(row_lines).rstrip("\r\n")
-            row_lines.clear()
+                yield delimiter.join(row)
     except csv.Error as error:
         raise PipelineError(
             f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or rename the file to .txt"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from clearspan.shards.ragged import Ragged
+from clearspan.common.ragged import Ragged
 
 TOGETHER = 1 << 20
 """Characters that are tokenized together: an encoding of `tokenizers` takes a hundred bytes per token and more."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from clearspan.common.ragged import starts_run
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
 from clearspan.shards import keyed
-from clearspan.shards.ragged import starts_run
 
 NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8

@@ -8,18 +8,18 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
 from clearspan.common import fast_tokenizer
-from clearspan.common.fast_tokenizer import FastTokenizer, Ids, TokenizerError
+from clearspan.common.fast_tokenizer import FastTokenizer, TokenizerError
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage, token_type
 from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
-from clearspan.shards.ragged import Ragged
 from clearspan.shards.token_ids import MOST_BYTES, vocab_size
 
 MAIN = "tokenizer.json"
@@ -193,6 +193,7 @@ class Tokenization:
         self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
         self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")
+        self._exact, self._quick = self._ids.exact, self._ids.quick
         self.start_unit()
 
     def start_unit(self) -> None:
@@ -205,7 +206,10 @@ class Tokenization:
         Raises:
             PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
         """
-        return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
+        try:
+            return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
+        except TokenizerError as error:
+            raise PipelineError(str(error)) from None
 
     def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         ids = self._quick(texts)
@@ -231,18 +235,6 @@ class Tokenization:
                 self._proved += length
                 sample.append(index)
         return sample
-
-    def _exact(self, texts: Sequence[str]) -> Ragged:
-        return self._ragged(self._ids.exact, texts)
-
-    def _quick(self, texts: Sequence[str]) -> Ragged:
-        return self._ragged(self._ids.quick, texts)
-
-    def _ragged(self, tokenize: Callable[[Sequence[str]], Ids], texts: Sequence[str]) -> Ragged:
-        try:
-            return Ragged(*tokenize(texts))
-        except TokenizerError as error:
-            raise PipelineError(str(error)) from None
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:

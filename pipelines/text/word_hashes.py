@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clearspan.common.ragged import bounds
+
 NGRAM = 8
 SHORTEST = 4
 """Words of an n-gram, and the fewest words of a sentence that is searched within a text."""
@@ -28,8 +30,8 @@ _LETTERS = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
     "\u0e01-\u0e5b\u0e81-\u0edf\u1780-\u17f9\u1000-\u109f"  # Thai, Lao, Khmer, Burmese
 )
-_FOREIGN = re.compile(r"[^\w\x00-\x7f]{1,64}")
-"""Runs of non-ASCII signs, short enough for the cache of `_plain`."""
+_FOREIGN = re.compile(r"[^\w\x00-\x7f]")
+"""A non-ASCII sign."""
 _MARK = r"(?:[^\w\x00-\x7f]|[\uff9e\uff9f])"
 """A mark, or one of the two letters that NFKC turns into marks."""
 _MANY_MARKS = re.compile(rf"({_MARK}{{30}}){_MARK}+")
@@ -55,10 +57,12 @@ _BRACKET = re.compile("-[lr][rsc]b-")
 """Brackets in the notation of the Penn Treebank: -lrb-."""
 NORMALIZATION = 3
 """Version of `comparable`, part of a dataset's fingerprint."""
+_LETTER = "\x0e"
+"""The sign before a letter that is a word by itself."""
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
 _MARKS = np.zeros(256, np.uint8)
-_MARKS[list(b" \t\f\v\r\n")] |= _SPACE
+_MARKS[list(b" \t\f\v\r\n" + _LETTER.encode())] |= _SPACE
 _MARKS[list(b"\r\n")] |= _NEWLINE
 _MARKS[list(b".!?")] |= _STOP
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -78,11 +82,11 @@ def comparable(text: str) -> str:
         text = _ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]};"), text)
     text = text.casefold().replace("`", "'")
     if not text.isascii():
-        text = _FOREIGN.sub(lambda signs: _plain(signs[0]), text)
+        text = _FOREIGN.sub(lambda sign: _plain(sign[0]), text)
     if not text.isascii():  # there was more than curly quotes
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
-        text = _FOREIGN.sub(lambda marks: _left(marks[0]), text)
+        text = _FOREIGN.sub(lambda mark: _left(mark[0]), text)
     text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
     for first, pattern in _PARTED.items():
         text = pattern.sub(first, text)
@@ -96,24 +100,16 @@ def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
 
 
 @functools.lru_cache(1 << 12)
-def _plain(signs: str) -> str:
-    """Return the ASCII form of a run of non-ASCII signs, or spaces; keep marks, which compose with their letters."""
-    return "".join(map(_plain_sign, signs))
-
-
-@functools.lru_cache(1 << 12)
-def _left(marks: str) -> str:
-    """Return the marks, of those that compose with no letter, that are part of a word; others become spaces."""
-    return "".join(map(_left_mark, marks))
-
-
-def _left_mark(mark: str) -> str:
+def _left(mark: str) -> str:
+    """Return a mark that composes with no letter if it is part of a word; others become spaces."""
     if unicodedata.combining(mark) in _POINTS:
         return ""
     return mark if unicodedata.category(mark) in ("Mn", "Mc") and not _LETTER_RUN.match(mark) else " "
 
 
-def _plain_sign(sign: str) -> str:
+@functools.lru_cache(1 << 12)
+def _plain(sign: str) -> str:
+    """Return the ASCII form of a non-ASCII sign, or a space; keep marks, which compose with their letters."""
     category = unicodedata.category(sign)
     if sign in _WIDE_STOPS:
         return ". "
@@ -134,15 +130,6 @@ def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
     return up, down
 
 
-def _is_letter() -> np.ndarray:
-    """Return a table (65536,) bool of the characters up to U+FFFF that are a word by themselves."""
-    characters = "".join(map(chr, range(0xD800))) + "\0" * 0x800 + "".join(map(chr, range(0xE000, 0x10000)))
-    table = np.zeros(1 << 16, bool)
-    for run in _LETTER_RUN.finditer(characters):
-        table[run.start() : run.end()] = True
-    return table
-
-
 class Words:
     """The words of a text, and hashes of runs of words from prefix sums over the text's bytes.
 
@@ -151,7 +138,6 @@ class Words:
     """
 
     _up, _down = _powers(1 << 12)
-    _letters = _is_letter()
 
     def __init__(self, *texts: str) -> None:
         """Read a text, or several, each from a line of its own: no word or contraction goes on in the next."""
@@ -159,17 +145,18 @@ class Words:
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Set all attributes from a comparable text; return its bytes, (n,) uint8, and the words' places in them."""
-        num_runs = 0
+        text = text.replace(_LETTER, " ")
         if not text.isascii():
-            text, num_runs = _LETTER_RUN.subn(lambda run: f" {' '.join(run[0])} ", text)
+            text = _LETTER_RUN.sub(lambda run: f"{_LETTER}{_LETTER.join(run[0])} ", text)
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         is_word = _IS_WORD[data]
         edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
         starts, ends = edges[::2], edges[1::2]
         self.starts = self.ends = self.unit_starts = self.unit_ends = starts
         self.sums = np.zeros(1, np.uint64)
-        no_letters = np.zeros(len(starts) + 1, np.int64)
-        self.letters_before = self._count_letters(data, starts, ends) if num_runs else no_letters
+        is_letter = data[starts - 1] == ord(_LETTER)
+        self.has_letters = bool(is_letter.any())
+        self.letters_before = bounds(is_letter)
         if not len(starts):
             return data, starts
         # `joined`: the words with one space between them; `starts` and `ends` are their places in it.
@@ -189,18 +176,6 @@ class Words:
         self.unit_ends = np.append(np.flatnonzero(is_end) + 1, len(starts))
         self.unit_starts = np.append(0, self.unit_ends[:-1])
         return data, starts
-
-    def _count_letters(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Count, before each of n words and before the end, the letters of scripts without spaces, (n + 1,) int64."""
-        is_letter = np.zeros(len(starts) + 1, np.int64)
-        sizes = ends - starts
-        (three,) = np.nonzero(sizes == 3)  # bytes of UTF-8
-        first, second, third = (data[starts[three] + place].astype(np.int64) for place in range(3))
-        points = (first & 15) << 12 | (second & 63) << 6 | third & 63
-        is_letter[1 + three] = (first >= 0xE0) & self._letters[points]
-        (four,) = np.nonzero(sizes == 4)
-        is_letter[1 + four] = (data[starts[four]] == 0xF0) & (data[starts[four] + 1] >= 0xA0)  # from U+20000 on
-        return np.cumsum(is_letter)
 
     def _has_letters(self, first: np.ndarray, end: np.ndarray) -> np.ndarray:
         has_letters: np.ndarray = self.letters_before[end] > self.letters_before[first]
@@ -240,6 +215,8 @@ class Words:
     def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first and the last word of each n-gram, (n,) each."""
         first = np.arange(len(self.starts) - size + 1)
+        if not self.has_letters:
+            return first, first + size - 1
         first = first[~self._has_letters(first, first + size)]
         longer = np.arange(len(self.starts) - num_letters + 1)
         longer = longer[self._has_letters(longer, longer + num_letters)]
@@ -250,11 +227,12 @@ class Words:
         `shortest` words or more. A sentence that is wrapped over the ends of lines is a run of lines.
         """
         runs = []
+        longest = (NGRAM_LETTERS if self.has_letters else NGRAM) - 1
         first = last = np.arange(len(self.unit_starts))
         while len(first):
             starts, ends = self.unit_starts[first], self.unit_ends[last]
             runs.append(self._short(starts, ends, shortest))
-            can_grow = (ends - starts < NGRAM_LETTERS - 1) & (last + 1 < len(self.unit_ends))
+            can_grow = (ends - starts < longest) & (last + 1 < len(self.unit_ends))
             first, last = first[can_grow], last[can_grow] + 1
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
@@ -265,7 +243,7 @@ class Words:
     def _short(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:
         """Return the hashes of those runs of words starts..ends - 1 that are shorter than an n-gram."""
         lengths = ends - starts
-        most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM)
+        most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM) if self.has_letters else NGRAM
         wanted = (lengths >= shortest) & (lengths < most)
         return self._hashes(starts[wanted], ends[wanted] - 1)
 
@@ -274,6 +252,6 @@ def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np
     """Return the marks (bits of _NEWLINE, _STOP, _SPACE) between each word and the next, (n - 1,) uint8."""
     if len(starts) < 2:
         return np.empty(0, np.uint8)
-    bounds = np.column_stack([ends[:-1], starts[1:]]).ravel()
-    marks: np.ndarray = np.bitwise_or.reduceat(_MARKS[data], bounds)[::2]
+    gaps = np.column_stack([ends[:-1], starts[1:]]).ravel()
+    marks: np.ndarray = np.bitwise_or.reduceat(_MARKS[data], gaps)[::2]
     return marks

@@ -6,7 +6,6 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.job import (
     DONE,
-    LISTS,
     REJECTED,
     STAGED,
     Job,
@@ -63,67 +62,41 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
         raise PipelineError(f"the inputs do not all have the same columns ({examples}): make a dataset of each")
 
 
-def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
-    """Return the units with a missing file, or with a shard whose size differs from their result."""
-    sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
-    written = {f"{folder}/{name}" for folder in LISTS for name in storage.list_files(job.path(folder))}
-    return {
-        unit
-        for unit, done in results.items()
-        if any(sizes.get(shard.name) != shard.bytes for shard in done.shards)
-        or any(held.get(shard.name) != shard.bytes for shard in done.held)
-        or any(name not in written for name in done.files)
-    }
-
-
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return the existing results by unit, in order, final ones or those of the first stage (STAGED); damaged ones are
-    skipped.
+    """Return the results by unit, in order, of the units that are done, or have done their first stage (STAGED): their
+    shards have the right sizes, and their other files are unchanged. The reader of a shard checks its bytes.
     """
     units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
+    sizes = storage.file_sizes(job.staged_folder if stage == STAGED else job.folder)
+    held = storage.file_sizes(job.validation_folder)
 
     def load(unit: int) -> UnitResult | None:
-        return load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit)
+        done = load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit)
+        if done is None or any(sizes.get(shard.name) != shard.bytes for shard in done.shards):
+            return None
+        is_whole = all(held.get(shard.name) == shard.bytes for shard in done.held)
+        return done if is_whole and _unchanged(job, done) else None
 
     results = zip(units, storage.each(job.folder, load, units), strict=True)
     return {unit: result for unit, result in results if result}
 
 
-def staged_units(job: Job) -> set[int]:
-    """Return the units whose first stage is complete: shards of the right size, other files unchanged.
-
-    The worker that reads a shard again checks its bytes.
-    """
-    sizes = storage.file_sizes(job.staged_folder)
-    sized = {
-        unit: done
-        for unit, done in load_results(job, STAGED).items()
-        if all(sizes.get(shard.name) == shard.bytes for shard in done.shards)
-    }
-    same = storage.each(job.folder, lambda done: _same(job, done), sized.values())
-    return {unit for unit, is_same in zip(sized, same, strict=True) if is_same}
-
-
-def _same(job: Job, staged: UnitResult) -> bool:
-    """Return whether the files besides shards have the hashes in a unit's staged result."""
+def _unchanged(job: Job, done: UnitResult) -> bool:
+    """Return whether a unit's files besides shards have the hashes in its result."""
     try:
-        return all(storage.sha256(job.path(name)) == expected for name, expected in staged.files.items())
+        return all(storage.sha256(job.path(name)) == expected for name, expected in done.files.items())
     except FileNotFoundError:
         return False
 
 
-def commit(job: Job, results: dict[int, UnitResult] | None = None) -> Manifest:
+def commit(job: Job) -> Manifest:
     """Write the manifest, and that of the held-out part, unless they exist.
-
-    Args:
-        results: results of all units; None reads them.
 
     Raises:
         PipelineError: a unit is not done, or the units do not add up to a dataset.
     """
-    results = load_results(job) if results is None else results
-    missing = (set(range(job.num_units)) - set(results)) | damaged(job, results)
-    if missing:
+    results = load_results(job)
+    if missing := set(range(job.num_units)) - set(results):
         raise PipelineError(f"{len(missing)} work units are not done, the first {min(missing)}: run again to continue")
     manifest, held = reconcile(job, list(results.values()))
     if held:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clearspan.common.ragged import bounds
 from clearspan.shards import storage
-from clearspan.shards.ragged import bounds
 
 INDEX = np.dtype("<u8")
 BUCKETS = 4096

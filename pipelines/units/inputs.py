@@ -17,7 +17,8 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
         listed: paths from lists of files.
 
     Raises:
-        PipelineError: no file matches, or the files are not all on this machine or in one bucket.
+        PipelineError: no file matches, a name is not printable, or the files are not all on this machine or in one
+            bucket.
     """
     sizes: dict[str, int] = {}
     for pattern in (*patterns, *listed):
@@ -29,6 +30,8 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
         sizes.update((name, files[path]) for path, name in names.items())
     if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
         sizes = finding.once(sizes)
+    if odd := next((name for name in sizes if not name.isprintable()), None):
+        raise PipelineError(f"{odd!r}: a file name that is not printable text cannot be a source: rename it")
     root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
     by_name = dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))

@@ -19,7 +19,7 @@ from clearspan.pipelines.records import Reading
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, storage
-from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
+from clearspan.shards.manifest import resources
 from clearspan.shards.reader import read_resource
 from clearspan.shards.sealed import build, seal, unseal
 
@@ -30,10 +30,6 @@ VALIDATION = "validation"
 REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
-FOLDERS = (
-    DONE, STAGED, CURATED, VALIDATION, REJECTED, EXCLUDED, NEAR_DUPLICATES, TOKENIZER_FOLDER, FILES_FOLDER,
-)  # fmt: skip
-"""The folders in an output folder."""
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 """The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
 KEYS, TEXTS, BANDS, SKETCHES = "keys", "texts", "bands", "sketches"
@@ -43,6 +39,8 @@ NEAR, LIMIT = LASTING = ("near", "limit")
 """Decisions; a finished dataset keeps the last two."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
+WRITTEN = re.compile(r"plan\.json|_stopped\.json|_[a-z_]+/(\d{5}\.(json|jsonl\.zst|zst)|[a-z]+-\d{5}\.rows)")
+"""The names in an output folder of files that a run writes before any shard, besides its resources."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from clearspan.common.ragged import Ragged, bounds, starts_run
 from clearspan.shards import keyed
-from clearspan.shards.ragged import Ragged, bounds
 from clearspan.shards.schema import token_columns
 
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
@@ -56,21 +56,9 @@ def token_hashes(lists: Ragged) -> np.ndarray:
 
 def repeats(entries: np.ndarray) -> np.ndarray:
     """Return the ascending positions of the keys (n,) KEY that equal an earlier one."""
-    # Stable: of equal keys the first in plan order stays first. Sorting by id alone merges sequences sorted already.
-    order = np.argsort(entries["id"], kind="stable")
-    same_id, same_content = _equals_previous(entries["id"], order), _equals_previous(entries["content"], order)
-    if (same_id & ~same_content).any():
-        # Two texts with one id, a chance of 1 in 20 among a billion: equal keys need not be adjacent.
-        order = np.lexsort((entries["content"], entries["id"]))
-        same_id, same_content = _equals_previous(entries["id"], order), _equals_previous(entries["content"], order)
-    return np.sort(order[1:][same_id & same_content])
-
-
-def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
-    values = values[order]
-    is_equal: np.ndarray = values[1:] == values[:-1]
-    return is_equal
+    order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
+    is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
+    return np.sort(order[~is_first])
 
 
 def with_held_out_text(entries: np.ndarray) -> np.ndarray:

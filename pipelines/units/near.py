@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
+from clearspan.common.ragged import starts_run
 from clearspan.pipelines.text.minhash import NUM_HASHES
 from clearspan.shards import keyed
-from clearspan.shards.ragged import starts_run
 
 RECALL = 0.99
 CODE = np.dtype((np.uint8, NUM_HASHES))

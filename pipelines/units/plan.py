@@ -8,11 +8,12 @@ every machine. `plan.json` in the output folder stores it; a run with another pl
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+import orjson
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tars
@@ -43,9 +44,6 @@ ABOVE_ARROW = "dataset_dict.json"
 """Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
 NAMED = 3
 """Number of files that an error message names."""
-_COMPACT = json.JSONEncoder(separators=(",", ":")).encode
-AT_ONCE = 1000
-"""Number of inputs or units that are encoded as JSON at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The inputs under `root`, the work units, and the fingerprint of everything that shapes the data."""
+    """The inputs under `root`, the fingerprint of everything that shapes the data, and the units that follow."""
 
     root: str
     inputs: tuple[Input, ...]
@@ -82,23 +80,7 @@ class Plan:
 
     def to_json(self) -> bytes:
         """Return the content of plan.json, which has no absolute paths."""
-        return self._json
-
-    @functools.cached_property
-    def _json(self) -> bytes:
-        index = {entry.name: position for position, entry in enumerate(self.inputs)}
-        inputs = ({name: value for name, value in entry.fields if value} for entry in self.inputs)
-        units = ([[index[piece.input.name], piece.start, piece.end] for piece in unit.pieces] for unit in self.units)
-        head = f'{{"fingerprint":{_COMPACT(self.fingerprint)},"inputs":['.encode()
-        return b"".join([head, *_items(inputs), b'],"units":[', *_items(units), b"]}\n"])
-
-
-def _items(items: Iterable[object]) -> Iterator[bytes]:
-    """Yield the content of a JSON list in parts: encoding a million items at once takes a gigabyte."""
-    remaining, prefix = iter(items), ""
-    while part := list(itertools.islice(remaining, AT_ONCE)):
-        yield (prefix + ",".join(map(_COMPACT, part))).encode()
-        prefix = ","
+        return orjson.dumps({"fingerprint": self.fingerprint, "inputs": self.inputs}) + b"\n"
 
 
 def describe(
@@ -119,8 +101,6 @@ def describe(
     descriptions = _descriptions(files)
 
     def described(name: str) -> Input | None:
-        if not name.isprintable():
-            raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
         if name in descriptions and path not in named:
             if name.rpartition("/")[2] == BESIDE_ARROW[0]:
@@ -260,16 +240,15 @@ def make_plan(
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
-    listing = hashlib.sha256()
-    for part in _items(entry.fields for entry in inputs.files):
-        listing.update(part)
+    as_fields = orjson.OPT_PASSTHROUGH_DATACLASS
+    listing = orjson.dumps(inputs.files, default=lambda entry: entry.fields, option=as_fields)[1:-1]
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs.files),
             "bytes": num_bytes,
-            "sha256": listing.hexdigest(),
+            "sha256": hashlib.sha256(listing).hexdigest(),
             **({"skipped": inputs.skipped} if inputs.skipped else {}),
         },
         "code": {"format": FORMAT},
@@ -278,9 +257,9 @@ def make_plan(
 
 
 def began(folder: str) -> dict[str, Any]:
-    """Return the options of the plan in an output folder; none if there is no plan, or it is not readable."""
+    """Return the fingerprint of the plan in an output folder; empty if there is no plan, or it is not readable."""
     try:
-        options = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]["options"]
+        fingerprint: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]
+        return {**fingerprint, "options": dict(fingerprint["options"])}
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):  # `claim` says what is wrong
         return {}
-    return options if isinstance(options, dict) else {}

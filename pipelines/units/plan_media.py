@@ -47,12 +47,10 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
-    labels = {_below(root, path): label for path, label in listed_in.items()}
+    labels = {path.removeprefix(f"{root.rstrip('/')}/"): label for path, label in listed_in.items()}
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
     unknown: list[str] = []
     for name, size in files.items():
-        if not name.isprintable():
-            raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         if name.lower().endswith(TAR_NAMES):
             entries.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
@@ -79,20 +77,19 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     kept, runs = [], {}
     for entry, groups in entries:
         if entry.format == "file":
-            wanted = takes(Listed(entry.name, entry.label))
+            wanted = [takes(Listed(entry.name, entry.label))]
         else:
-            places = list(_places(groups, [any(map(takes, group.listed)) for group in groups]))
-            wanted = any(is_wanted for _, _, is_wanted in places)
+            wanted = [any(map(takes, group.listed)) for group in groups]
             cut = entry.compression is None and not storage.is_remote(root)
-            runs[entry.name] = [(start, end) for start, end, is_wanted in places if is_wanted] if cut else None
-        if wanted:
+            runs[entry.name] = _places(groups, wanted) if cut else None
+        if any(wanted):
             kept.append(entry)
     return Inputs(root, tuple(kept), runs, chosen, len(unknown))
 
 
 def _given(root: str, name: str, labels: Mapping[str, str], reading: Reading) -> str | None:
     """Return the class of a file that its name under `root` does not state: from a list, or from the name of `root`."""
-    if name not in labels and "/" not in name and not reading.wanted.pattern:
+    if name not in labels and "/" not in name and not reading.wanted.label_pattern:
         return Path(root).name
     return labels.get(name)
 
@@ -168,10 +165,10 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
         yield from group.listed
 
 
-def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, end, is wanted) of each sample in its tar; end -1 is the end of the tar."""
-    starts = [group.start for group in groups]
-    yield from zip(starts, [*starts[1:], -1][: len(starts)], wanted, strict=True)
+def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return (start, end) of each wanted sample in its tar; end -1 is the end of the tar."""
+    ends = [*(group.start for group in groups[1:]), -1]
+    return [(group.start, end) for group, end, is_wanted in zip(groups, ends, wanted, strict=False) if is_wanted]
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
@@ -197,7 +194,3 @@ def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterato
 
 def _order(name: str, start: int) -> bytes:
     return hashlib.blake2b(f"{name}:{start}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
-
-
-def _below(root: str, path: str) -> str:
-    return path.removeprefix(root.rstrip("/") + "/")

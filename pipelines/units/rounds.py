@@ -40,17 +40,17 @@ class Round:
 
     Attributes:
         name: label of its step in Beam.
-        numbers: returns the numbers of its elements, from the job and the number of slices.
-        output: returns the path of the file that an element writes last.
         work: does an element; a repetition writes the same files.
+        output: returns the path of the file that an element writes last.
+        elements_of: returns the number of elements, from the job and the number of slices.
         decides: it is only needed until all units have their verdicts.
     """
 
     name: str
-    numbers: Callable[[Job, int], range]
-    output: Callable[[Job, int], str]
     work: Callable[[Job, int, int], None]
-    decides: bool = False
+    output: Callable[[Job, int], str]
+    elements_of: Callable[[Job, int], int] = lambda job, _: job.num_units
+    decides: bool = True
 
     def elements(self, job: Job) -> list[Element]:
         """Return the elements that remain to be done."""
@@ -59,7 +59,8 @@ class Round:
         slices = decisions.num_slices(job)
         folder, _, _ = self.output(job, 0).rpartition("/")
         done = {f"{folder}/{name}" for name in storage.list_files(folder)}
-        return [(number, slices) for number in self.numbers(job, slices) if self.output(job, number) not in done]
+        numbers = range(self.elements_of(job, slices))
+        return [(number, slices) for number in numbers if self.output(job, number) not in done]
 
 
 def rounds(curation: Curation) -> list[Round]:
@@ -68,12 +69,12 @@ def rounds(curation: Curation) -> list[Round]:
     made = [
         (curation.dedup, _by_key("Find duplicates", KEYS, KEY, decisions.duplicates, DUPLICATES)),
         (is_near, _by_key("Find candidates", BANDS, near.BAND, decisions.candidates, CANDIDATES)),
-        (is_near, Round("Look up codes", _units, _path(CODES), decisions.find_codes, decides=True)),
+        (is_near, Round("Look up codes", decisions.find_codes, _path(CODES))),
         (is_near, _by_key("Compare", CODES, near.CANDIDATE, decisions.similar, SIMILAR)),
         (curation.separates_texts, _by_key("Find held-out texts", TEXTS, TEXT, decisions.held_out_texts, SHARED)),
-        (True, Round("Put together", _units, Job.verdicts_path, decisions.put_together, decides=True)),
-        (curation.limit is not None, Round("Limit", _once, _path(LIMIT), decisions.find_limits)),
-        (True, Round("Finish", _units, Job.done_path, finish_unit)),
+        (True, Round("Put together", decisions.put_together, Job.verdicts_path)),
+        (curation.limit is not None, Round("Limit", decisions.find_limits, _path(LIMIT), lambda *_: 1, decides=False)),
+        (True, Round("Finish", finish_unit, Job.done_path, decides=False)),
     ]
     return [each for is_needed, each in made if is_needed]
 
@@ -81,20 +82,8 @@ def rounds(curation: Curation) -> list[Round]:
 def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:
     """Return a round of slices, which decide on the entries `source` of all units."""
     work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)
-    return Round(name, _slices, _path(decision), work, decides=True)
+    return Round(name, work, _path(decision), lambda _, slices: slices)
 
 
 def _path(decision: str) -> Callable[[Job, int], str]:
     return lambda job, number: job.entries_path(decision, number)
-
-
-def _slices(_: Job, slices: int) -> range:
-    return range(slices)
-
-
-def _units(job: Job, _: int) -> range:
-    return range(job.num_units)
-
-
-def _once(_: Job, __: int) -> range:
-    return range(1)

@@ -10,17 +10,18 @@ name that a later run removes: a shard on the same disk is published by renaming
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import zstandard
 
 from clearspan.common.files import temporary_folder
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.tally import Lines, Tally
+from clearspan.pipelines.tally import Tally, json_line
 from clearspan.pipelines.text.minhash import detach
 from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
@@ -55,33 +56,21 @@ def _spool(folder: str) -> Iterator[Path]:
         yield Path(spool)
 
 
-class _Shards:
+class _Shards(ShardWriter):
     """Writer of a unit's shards that publishes each one as soon as it is finished and read back."""
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
-        self.spool, self.folder = spool, folder
-        self.writer = ShardWriter(spool, job.kind.name, unit)
-        self.published = 0
+        super().__init__(spool, job.kind.name, unit)
+        self.folder = folder
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch."""
-        self.writer.write(batch)
-        self._publish()
-
-    def close(self) -> list[ShardInfo]:
-        """Publish the last shard; return the entries of all."""
-        self.writer.close()
-        self._publish()
-        return self.writer.finished
-
-    def _publish(self) -> None:
-        for shard in self.writer.finished[self.published :]:
-            local = self.spool / shard.name
-            read_back(local, shard)
-            storage.publish_file(local, storage.join(self.folder, shard.name))
-            local.unlink(missing_ok=True)
-            self.published += 1
+    def _finish_shard(self) -> None:
+        super()._finish_shard()
+        shard = self.finished[-1]
+        local = self.spool / shard.name
+        read_back(local, shard)
+        storage.publish_file(local, storage.join(self.folder, shard.name))
+        local.unlink(missing_ok=True)
 
 
 class _Collected:
@@ -91,13 +80,14 @@ class _Collected:
         curation = job.curation
         self.curation, self.rows = curation, 0
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-        self.parts: dict[str, list[np.ndarray]] = {}
-        if curation.near_dedup is not None:
-            self.parts |= {BANDS: [np.empty(0, near.BAND)], SKETCHES: [np.empty(0, near.DESCRIBED)]}
-        if curation.dedup:
-            self.parts[KEYS] = [np.empty(0, KEY)]
-        if curation.separates_texts:
-            self.parts[TEXTS] = [np.empty(0, TEXT)]
+        is_near = curation.near_dedup is not None
+        sorts = [
+            (KEYS, KEY, curation.dedup),
+            (TEXTS, TEXT, curation.separates_texts),
+            (BANDS, near.BAND, is_near),
+            (SKETCHES, near.DESCRIBED, is_near),
+        ]
+        self.parts = {name: [np.empty(0, dtype)] for name, dtype, is_used in sorts if is_used}
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
@@ -118,13 +108,9 @@ class _Collected:
         contents = {}
         for name, parts in self.parts.items():
             entries = np.concatenate(parts)
-            if name == KEYS:
-                entries = entries[np.argsort(entries["id"], kind="stable")]  # slices then merge sorted sequences
-            if name in by:
-                field, bits = by[name]
-                contents[Job.entries_name(name, unit)] = pack(entries, bucket(entries[field], bits), BUCKETS)
-            else:
-                contents[Job.entries_name(name, unit)] = entries.tobytes()
+            field, bits = by.get(name, ("", 0))
+            packed = pack(entries, bucket(entries[field], bits), BUCKETS) if field else entries.tobytes()
+            contents[Job.entries_name(name, unit)] = packed
         return contents
 
 
@@ -170,16 +156,20 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards, held = staged.close(), list[ShardInfo]()
         else:
             shards, held = _finish(batches, job, unit.number, spool)
-    written = {REJECTED: tally.rejected(), EXCLUDED: tally.excluded()}
-    files = {job.list_name(folder, unit.number): data for folder, data in written.items() if data}
-    files |= collected.files(unit.number)
-    for name, data in files.items():
-        storage.publish_bytes(data, job.path(name))
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
+    files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
+    sums = _publish(job, {**files, **collected.files(unit.number)})
     done = UnitResult(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return done
+
+
+def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
+    """Publish files by name; return their hashes."""
+    for name, data in files.items():
+        storage.publish_bytes(data, job.path(name))
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
@@ -193,10 +183,8 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
         remaining = _remaining(job, unit, staged, verdicts == KEEP, spool)
         shards, held = _finish(remaining, job, unit, spool)
         if (verdicts == NEAR_DUPLICATE).any():
-            listed = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
-            name = job.list_name(NEAR_DUPLICATES, unit)
-            storage.publish_bytes(listed, job.path(name))
-            files[name] = hashlib.sha256(listed).hexdigest()
+            lines = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
+            files |= _publish(job, {job.list_name(NEAR_DUPLICATES, unit): zstandard.compress(b"".join(lines))})
     counts.kept = int((verdicts == KEEP).sum())
     for verdict, reason in job.curation.reasons.items():
         counts.filtered[reason] = int((verdicts == verdict).sum())
@@ -228,14 +216,13 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
     yield from joined.rest()
 
 
-def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> bytes:
-    """Return the dropped examples of a unit, and the ids of those that they resemble, as JSON lines in a zstd frame."""
-    lines, found = Lines(), iter(decisions.near_duplicates(job, unit))
+def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the dropped examples of a unit, and the ids of those that they resemble, as JSON lines."""
+    found = iter(decisions.near_duplicates(job, unit))
     for batch in dropped:
         named = [name for name in ("source", "id") if name in batch.schema.names]
         for example, (_, kept, similarity) in zip(batch.select(named).to_pylist(), found, strict=False):
-            lines.write({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
-    return lines.close()
+            yield json_line({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
 
 
 def _finish(

@@ -1,4 +1,4 @@
-"""The device and the precision that `auto` is."""
+"""The device and the precision that `auto` chooses, on this machine and on others."""
 
 import sys
 
@@ -18,3 +18,37 @@ def test_a_machine_without_torch_only_starts_the_job(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "torch", None)
     auto = Compute("cpu", "fp32", "--precision auto: fp32: torch is not installed here")
     assert resolve("auto", "auto") == auto and resolve("cuda", "bf16") == Compute("cuda", "bf16")
+
+
+@pytest.fixture
+def capable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A CPU with AVX-512-BF16, whatever this one is."""
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True, "amx_bf16": False}, raising=False)
+    return monkeypatch
+
+
+def test_auto_is_bf16_on_a_cpu_that_multiplies_it(capable: pytest.MonkeyPatch) -> None:
+    chosen = Compute("cpu", "bf16", "training.bf16 auto: bf16: this CPU has avx512_bf16")
+    assert resolve("cpu", "auto", "training.bf16") == chosen
+
+
+@pytest.mark.parametrize("asked", ["auto", "bf16"])
+def test_a_gpu_of_workers_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    line = "--precision auto: fp32: this machine has no cuda:1 to ask"
+    expected = Compute("cuda:1", "fp32", line) if asked == "auto" else Compute("cuda:1", "bf16")
+    assert resolve("cuda:1", asked) == expected
+
+
+def test_bf16_on_a_cpu_without_it_says_how_slow_it_is_and_what_to_set(capable: pytest.MonkeyPatch) -> None:
+    capable.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    choice = resolve("cpu", "bf16", "training.bf16", "training.bf16=false")
+    assert (choice.precision, choice.slow) == ("bf16", True)
+    assert "times slower than fp32: set training.bf16=false for fp32" in choice.line
+
+
+def test_the_private_functions_of_this_torch_answer() -> None:
+    assert isinstance(torch.ops.mkldnn._is_mkldnn_bf16_supported(), bool)
+    assert "avx2" in torch.cpu.get_capabilities() or "neon" in torch.cpu.get_capabilities()

@@ -35,8 +35,3 @@ def test_a_containers_quota_limits_the_cores(machine: Path, files: dict[str, str
         (machine / name).parent.mkdir(parents=True, exist_ok=True)
         (machine / name).write_text(f"{content}\n")
     assert cores.num_cores() == expected
-
-
-def test_a_system_without_control_groups_has_its_affinitys(machine: Path) -> None:
-    (machine.parent / "own").unlink()
-    assert cores.num_cores() == 8

@@ -9,13 +9,6 @@ import pytest
 from clearspan.common import files
 
 
-def test_a_written_file_replaces_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "plan.json"
-    files.write_bytes(path, b"first")
-    files.write_bytes(path, b"second")
-    assert [(entry.name, entry.read_bytes()) for entry in path.parent.iterdir()] == [("plan.json", b"second")]
-
-
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shard.tar"
     files.write_bytes(path, b"old")

@@ -69,20 +69,6 @@ def test_an_object_needs_the_members_of_a_protocol(own_module: Callable[[str], s
         plugins.load_object(f"{name}:bare", Nest, "a nest")
 
 
-def test_a_function_may_be_a_method_of_an_object(own_module: Callable[[str], str]) -> None:
-    name = own_module("class Own:\n    def sing(self):\n        return 'hoo'\nowl = Own()\n")
-    assert plugins.load_function(f"{name}:owl.sing", "a song")() == "hoo"
-    with pytest.raises(plugins.PluginError, match=f"{name}:owl: an object of type Own, not a song"):
-        plugins.load_function(f"{name}:owl", "a song")
-
-
-@pytest.mark.parametrize("spec", ["json", "json:", ":loads", "no/such:name", "C:\\owl", "json:loads()", "a:b:c"])
-def test_text_of_another_form_is_not_a_spec(spec: str) -> None:
-    assert not plugins.is_spec(spec)
-    with pytest.raises(plugins.PluginError, match="not of the form module:name"):
-        plugins.resolve(spec)
-
-
 def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Callable[[str], str]) -> None:
     with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such, installed or in /"):
         plugins.resolve("no_such:Owl")

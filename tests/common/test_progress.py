@@ -2,14 +2,13 @@
 
 import io
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from clearspan.common import progress
-from clearspan.common.progress import Bar, about, duration, stage
+from clearspan.common.progress import Bar, stage
 
 
 @pytest.fixture
@@ -18,14 +17,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     return now
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.12, "0.12 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2.0 h"), (2e7, "231 days"), (1e8, "3.2 years")],
-)
-def test_a_duration_is_told_in_a_unit_that_fits(seconds: float, text: str) -> None:
-    assert duration(seconds) == text and about(seconds, "160 steps") == f"about {text} for 160 steps"
 
 
 def advance(bar: Bar, clock: list[float], *seconds: float, cost: float | None = None) -> None:
@@ -74,12 +65,6 @@ def test_a_line_names_the_stages_it_belongs_to(clock: list[float], capsys: pytes
     with stage("mini"), stage("task 2 of 3, MR"), Bar(100, "training 100 classifiers") as bar:
         advance(bar, clock, *[2.0] * 10)
     assert capsys.readouterr().err == "mini: task 2 of 3, MR: about 3.3 min for training 100 classifiers\n"
-
-
-def test_work_in_other_threads_belongs_to_the_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    with stage("mini"), ThreadPoolExecutor(1) as pool:
-        pool.submit(progress.tell, "half").result()
-    assert capsys.readouterr().err == "mini: half\n"
 
 
 def test_many_short_stages_of_long_work_say_which_one_runs(

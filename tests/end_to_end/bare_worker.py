@@ -79,9 +79,9 @@ def main() -> None:
         for unit in units:
             list(process.process(unit))
         for each in rounds(job.curation) if job.curation.is_staged else []:
-            for element in graph.Deal(job, each).process(len(units)):
-                list(graph.Work(job, each).process(element))
-        graph.Commit(job).process(len(units))
+            for element in graph.deal(None, job, each):
+                graph.work(element, job, each)
+        graph.finish(None, job)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearspan.shards import Dataset
-from tests.end_to_end.test_whole_way import command, scored, some_sts
+from tests.end_to_end.stages import command, scored, some_sts
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics
 

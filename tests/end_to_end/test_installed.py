@@ -25,7 +25,7 @@ from PIL import Image
 from clearspan.pipelines.__main__ import KINDS, main
 from clearspan.pipelines.kinds.text import TextKind
 from tests.conftest import ROOT
-from tests.end_to_end.test_whole_way import some_sts
+from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
 
 PACKAGES = ("common", "pipelines", "shards", "train", "eval")

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import runpy
-import signal
 import subprocess
 import sys
 import tarfile
@@ -16,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 from apache_beam.options.pipeline_options import PortableOptions
-from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ExternalEnvironment
 
 from clearspan.pipelines.__main__ import main
@@ -32,9 +30,7 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=clearspan-test", "--region=eur
 STAGING = ["--temp_location=gs://clearspan-test/tmp", "--staging_location=gs://clearspan-test/staging"]
 JOB_SERVICE = Path(__file__).with_name("job_service.py")
 WORKER_POOL = ["-m", "apache_beam.runners.worker.worker_pool_main", "--service_port=0"]
-KILLING = ROOT / "tests" / "pipelines" / "killing.py"
 STAGES = {"one stage": [], "two stages": ["--dedup", "--limit", "8"]}
-GROUPS = "groups of rows"
 
 
 @pytest.fixture(scope="module", params=STAGES)
@@ -42,17 +38,9 @@ def words(
     request: pytest.FixtureRequest,
     corpus: Path,
     roberta_tokenizer: Path,
-    shared_data: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[str]:
-    """The command, but for --output and the runner: several units, and documents that occur twice, or shared texts."""
-    if request.param == GROUPS:
-        parts = tmp_path_factory.mktemp("parts")
-        header, *rows = (shared_data / "nli" / "snli_triplets.csv").read_text("utf-8").splitlines()[:601]
-        for unit in range(3):
-            (parts / f"{unit}.csv").write_text("\n".join([header, *rows[unit::3], ""]), "utf-8")
-        inputs = ["--input", f"{parts}/*.csv", "--unit-bytes", "1"]
-        return ["triplets", *inputs, "--tokenizer", str(roberta_tokenizer), "--holdout-fraction", "0.2"]
+    """The command, but for --output and the runner: several units, and documents that occur twice."""
     copies = tmp_path_factory.mktemp("copies") / "c.jsonl"
     copies.write_bytes((corpus / "b.jsonl").read_bytes())
     inputs = ["--input", f"{corpus}/*.jsonl", str(copies)]
@@ -75,7 +63,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("words", [*STAGES, GROUPS], indirect=True)
+@pytest.mark.parametrize("words", STAGES, indirect=True)
 def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, bytes], tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     used = set()
@@ -94,28 +82,6 @@ def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, 
             distributed.default_client().close()
     assert tree(tmp_path / "out") == finished
     assert len(used) == 2
-
-
-@contextlib.contextmanager
-def serving(folder: Path, group: int | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
-    """A portable runner's job service as a process of its own, as Flink's or Spark's would be; its job endpoint."""
-    port_file = folder / "port"
-    command = [sys.executable, JOB_SERVICE, f"--port_file={port_file}", f"--staging_dir={folder / 'staged'}"]
-    with (folder / "log").open("w") as log, started(command, log, process_group=group) as service:
-        wait(lambda: port_file.exists() and port_file.read_text(), service, folder / "log")
-        yield service, f"localhost:{port_file.read_text()}"
-
-
-@contextlib.contextmanager
-def pool(folder: Path, group: int | None = None, **variables: str) -> Iterator[str]:
-    """Beam's worker pool as a process of its own, as in a sidecar; its address."""
-    folder.mkdir(exist_ok=True)
-    path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    options = {"env": environment(PATH=path, **variables), "process_group": group}
-    with (folder / "log").open("w") as log, started([sys.executable, *WORKER_POOL], log, **options) as server:
-        wait(lambda: listening(psutil.Process(server.pid)), server, folder / "log")
-        (socket,) = listening(psutil.Process(server.pid))
-        yield f"localhost:{socket.laddr.port}"
 
 
 @contextlib.contextmanager
@@ -139,14 +105,25 @@ def wait(ready: Callable[[], object], process: subprocess.Popen, log: Path) -> N
 
 @pytest.fixture(scope="module")
 def job_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("service")) as (_, endpoint):
-        yield endpoint
+    """A portable runner's job service as a process of its own, as Flink's or Spark's would be; its job endpoint."""
+    folder = tmp_path_factory.mktemp("service")
+    port_file = folder / "port"
+    command = [sys.executable, JOB_SERVICE, f"--port_file={port_file}", f"--staging_dir={folder / 'staged'}"]
+    with (folder / "log").open("w") as log, started(command, log) as service:
+        wait(lambda: port_file.exists() and port_file.read_text(), service, folder / "log")
+        yield f"localhost:{port_file.read_text()}"
 
 
 @pytest.fixture(scope="module")
 def worker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pool(tmp_path_factory.mktemp("pool")) as address:
-        yield address
+    """Beam's worker pool as a process of its own, as in a sidecar; its address."""
+    folder = tmp_path_factory.mktemp("pool")
+    variables = environment(PATH=f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    command = [sys.executable, *WORKER_POOL]
+    with (folder / "log").open("w") as log, started(command, log, env=variables) as server:
+        wait(lambda: listening(psutil.Process(server.pid)), server, folder / "log")
+        (socket,) = listening(psutil.Process(server.pid))
+        yield f"localhost:{socket.laddr.port}"
 
 
 def portable(job_service: str, *workers: str) -> list[str]:
@@ -174,50 +151,10 @@ def test_a_job_service_runs_it_with_two_workers(
     assert tree(tmp_path / "out") == finished
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("words", "killed"), [("one stage", "a worker"), ("two stages", "all")], indirect=["words"])
-def test_a_run_continues_after_a_kill_of_a_pools_worker_or_of_service_pool_workers_and_driver(
-    words: list[str], killed: str, finished: dict[str, bytes], job_service: str, worker_pool: str, tmp_path: Path
-) -> None:
-    """The kill comes when a worker is about to record its unit, after others have."""
-    (tmp_path / "pool").mkdir()
-    wrapper = tmp_path / "pool" / "python"  # what the pool starts
-    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {KILLING} "$@"\n')
-    wrapper.chmod(0o755)
-    command = [sys.executable, "-m", "clearspan.pipelines", *words, "--output", str(tmp_path / "out")]
-    kill = {"WHEN": "before", "NAME": "_done/00003.json", "GROUP": "1" if killed == "all" else ""}
-    with (
-        serving(tmp_path, group=0) as (service, endpoint),
-        pool(tmp_path / "pool", service.pid, **kill) as address,
-        (tmp_path / "driver").open("w") as log,
-        started([*command, *portable(endpoint, *EXTERNAL, address)], log, process_group=service.pid) as driver,
-    ):
-        code = driver.wait(300)
-    said = (tmp_path / "driver").read_text().splitlines()[-1:]
-    if killed == "all":
-        assert code == -signal.SIGKILL, said
-    else:
-        assert code == 1 and said[0].startswith("pipelines: a worker process was killed")
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert main([*words, "--output", str(tmp_path / "out"), *portable(job_service, *EXTERNAL, worker_pool)]) == 0
-    assert tree(tmp_path / "out") == finished
-
-
 def test_nothing_is_staged_for_workers_that_have_the_package() -> None:
     """A job server and its task managers often share no folder."""
     pipeline = runners.named(portable("localhost:1", *EXTERNAL, "localhost:2"))
     assert not ExternalEnvironment.from_options(pipeline.options.view_as(PortableOptions)).artifacts()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("words", ["one stage"], indirect=True)
-def test_a_remote_workers_error_is_the_last_line(
-    words: list[str], job_service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runner = portable(job_service, *WORKERS["in processes of their own"])
-    assert main([*words, "--output", str(tmp_path / "out"), *runner, "--text-field", "body"]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith('pipelines: no field "body" in any record')
 
 
 @pytest.fixture
@@ -266,22 +203,6 @@ def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     with tarfile.open(fileobj=io.BytesIO(storage.read_bytes(location))) as staged:
         names = {name.partition("/")[2] for name in staged.getnames()}
     assert {f"clearspan/{path}" for path in ("pipelines/execution/graph.py", "shards/storage.py")} <= names
-
-
-@pytest.mark.slow
-def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[str]) -> None:
-    image = ["--sdk_container_image=example.test/clearspan:1", "--sdk_location=container"]
-    assert main([*dataflow, f"--template_location={TEMPLATE}", *image]) == 0
-    job = json.loads(storage.read_bytes(TEMPLATE))
-    (pool,) = job["environment"]["workerPools"]
-    assert {entry["containerImage"] for entry in pool["sdkHarnessContainerImages"]} == {"example.test/clearspan:1"}
-    assert not pool.get("packages")
-    url = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
-    graph = beam_runner_api_pb2.Pipeline.FromString(storage.read_bytes(url))
-    transforms = graph.components.transforms
-    (root,) = graph.root_transform_ids
-    steps = [transforms[name].unique_name for name in transforms[root].subtransforms]
-    assert steps == ["Units", "Spread", "Process", "Barrier before Commit", "Commit"]
 
 
 @pytest.mark.slow

@@ -6,8 +6,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.__main__ import KINDS, OTHERS, main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
@@ -29,7 +28,6 @@ from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import Dataset
-from clearspan.shards.ragged import Ragged
 from tests.conftest import exit_code
 from tests.processes import environment, run_commands
 
@@ -82,19 +80,6 @@ def pipeline(
 def killed(when: str, name: str, *words: str | Path) -> int:
     """Return the exit code of `python -m pipelines` with one worker that kills itself when it publishes `name`."""
     return run_commands([KILLING, "1", when, name, "-", *map(str, words)], [environment()]).returncode
-
-
-def peak_memory(*words: str | Path) -> int:
-    """Return the peak memory of `python -m pipelines` with one worker, in a separate process, in kilobytes."""
-    # Not getrusage's: a process begins with the peak of the one that started it, which here is all of the tests'.
-    program = (
-        "import pathlib, re, sys; from clearspan.pipelines.__main__ import main\n"
-        "assert main(sys.argv[1:]) == 0\n"
-        "print(re.search(r'VmHWM:\\s*(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1])\n"
-    )
-    command = [sys.executable, "-c", program, *map(str, words), "--workers", "1", "--quiet"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return int(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="session")

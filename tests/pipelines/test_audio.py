@@ -3,12 +3,10 @@
 The tests of images cover what the kinds of labeled files share; these tests cover what clips add.
 """
 
-import hashlib
 import io
-import itertools
 import shutil
 import tracemalloc
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ import soundfile
 
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.kinds.audio import Audio
-from clearspan.pipelines.kinds.labeled import LabeledWorker, file_ids
+from clearspan.pipelines.kinds.labeled import LabeledWorker
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Tally
@@ -131,39 +129,6 @@ def test_pieces_of_one_clip_are_held_out_together(whole_and_split: dict[str, Pat
         assert any(len(pieces) > 1 for pieces in part.values())
 
 
-@pytest.mark.exhaustive
-def test_a_pattern_finds_speakers_and_another_digits(direct: Command, digits: Path, tmp_path: Path) -> None:
-    speaker = direct("audio", "--input", digits, "--label-pattern", r"_(\w+)_", "--output", tmp_path / "speaker")
-    assert "read 600 = kept 600, bad 0" in speaker.out and "classes 6, of 100 examples each" in speaker.out
-    assert classes_of(tmp_path / "speaker") == ["george", "jackson", "lucas", "nicolas", "theo", "yweweler"]
-    words = ("--label-pattern", r"^\d", "--per-class", "5", "--output", tmp_path / "digit")
-    assert direct("audio", "--input", digits, *words).code == 0
-    assert Counter(name for _, name, _ in rows(tmp_path / "digit")) == {str(digit): 5 for digit in range(10)}
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "reason"),
-    [
-        ("a.wav", wav(tone())[:-1000], "truncated WAV: 1,000 bytes fewer than its header declares"),
-        ("a.wav", wav(np.zeros(16_000)), "silent: all samples are the same"),
-        ("a.flac", b"What was said, not its sound.\n" * 9, "not a readable clip of sound"),
-    ],
-    ids=["cut", "silent", "text"],
-)
-def test_each_bad_clip_is_counted_with_its_reason(
-    direct: Command, few: Path, tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
-    folder = sorted(few.iterdir())[0]
-    (folder / name).write_bytes(data)
-    strict = direct("audio", "--input", few)
-    assert strict.code == 1 and "1 of 10 records are bad" in strict.err
-    done = direct("audio", "--input", few, "--max-bad-fraction", "0.2")
-    assert done.code == 0 and "read 10 = kept 9, bad 1" in done.out
-    (bad,) = rejected(tmp_path / "out")
-    assert bad["source"] == f"{folder.name}/{name}" and bad["reason"].startswith(reason)
-    assert len(examples(tmp_path / "out")) == 9
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [0.5, 1.0])
 def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
@@ -204,14 +169,3 @@ def test_a_long_clip_that_is_damaged_gives_no_piece_and_is_one_bad_record(
     assert "read 155 = kept 154, bad 1" in done.out
     (bad,) = rejected(tmp_path / "out")
     assert bad["source"] == f"{speaker.name}/cut.flac" and bad["reason"].startswith("damaged FLAC: ")
-
-
-def test_a_file_is_hashed_once_for_all_of_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first id is 63 bits of the file's hash; all ids share the upper 31. Hours of sound have thousands of ids."""
-    hashed: list[int] = []
-    usual = hashlib.blake2b
-    monkeypatch.setattr(hashlib, "blake2b", lambda data: (hashed.append(len(data)), usual(data))[1])
-    ids = list(itertools.islice(file_ids(bytes(1000)), 50))
-    assert ids[0] == int.from_bytes(usual(bytes(1000)).digest()[:8], "big") >> 32 >> 1 << 32 | ids[0] & 0xFFFF_FFFF
-    assert len(set(ids)) == 50 and len({number >> 32 for number in ids}) == 1
-    assert hashed.count(1000) == 1

@@ -12,9 +12,9 @@ from scipy import stats
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, STEPS, UNITS, Augmentation, Augmenter
 from clearspan.shards import keyed
-from clearspan.shards.ragged import Ragged
 
 # Words, pieces that continue a word, and two special tokens.
 VOCABULARY = [*"abcdefghij", *(f"##{piece}" for piece in "uvwxyz"), "[UNK]", "[MASK]", DEL]

@@ -39,27 +39,6 @@ def test_each_bad_picture_is_counted_with_its_reason(direct: Command, zoo: Path,
     assert bad["source"] == f"ant/{name}" and bad["reason"].startswith(reason)
 
 
-def test_a_class_of_bad_pictures_keeps_its_number_and_one_of_a_single_one_is_named(
-    direct: Command, zoo: Path, tmp_path: Path
-) -> None:
-    for path in sorted((zoo / "barrel").iterdir()):
-        path.write_bytes(b"")
-    for path in sorted((zoo / "bass").iterdir())[1:]:
-        path.unlink()
-    done = direct("images", "--input", zoo, "--max-bad-fraction", "0.5")
-    assert "1 without an example: barrel" in done.out and "1 with a single example: bass" in done.out
-    assert per_class(tmp_path / "out") == {"ant": 4, "bass": 1}
-
-
-@pytest.mark.parametrize("inputs", ["", "*", "**/*"])
-def test_licences_and_readmes_are_passed_over_and_counted(direct: Command, zoo: Path, inputs: str) -> None:
-    (zoo / "LICENSE.TXT").write_text("CC BY 4.0\n")
-    (zoo / "ant" / "README.md").write_text("Ants.\n")
-    write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("COPYING", b"As you like.\n")])
-    done = direct("images", "--input", zoo / inputs)
-    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of unknown type skipped" in done.out
-
-
 def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
     (zoo / "ant" / "names.db").write_bytes(b"x")
     (zoo / "notes.txt").write_text("ants")
@@ -85,16 +64,6 @@ def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text
     (tmp_path / "list.tsv").write_text(text)
     done = direct("images", "--input", tmp_path / "list.tsv")
     assert done.code == 1 and said in done.err
-
-
-def test_a_list_named_from_the_working_folder_gives_its_classes(
-    direct: Command, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = sorted(path.relative_to(tmp_path) for path in zoo.rglob("*.jpg"))
-    (tmp_path / "list.tsv").write_text("".join(f"./{path}\tof {path.parent.name}\n" for path in paths))
-    monkeypatch.chdir(tmp_path)
-    assert direct("images", "--input", "list.tsv").code == 0
-    assert classes_of(tmp_path / "out") == [f"of {name}" for name in sorted({path.parent.name for path in paths})]
 
 
 def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:

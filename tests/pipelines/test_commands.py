@@ -11,8 +11,6 @@ from clearspan.common import files
 from clearspan.pipelines.errors import PipelineError, carried, carrying
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
-from clearspan.pipelines.kinds.documents import Documents
-from clearspan.pipelines.kinds.sentences import Sentences
 from clearspan.pipelines.records import Input, Piece
 from clearspan.pipelines.units.plan import Unit, cut
 
@@ -116,12 +114,6 @@ def test_processes_are_the_fewest_that_are_done_first(
     assert num_processes(workers, units, megabytes * 1_000_000, bytes_per_s=70e6, cores=cores) == expected
 
 
-def test_slow_work_is_shared_sooner() -> None:
-    plain, viewed = Sentences(), Sentences(augment="reorder")
-    chosen = [num_processes(None, 2, 60_000_000, kind.bytes_per_s, 2) for kind in (Documents(), plain, viewed)]
-    assert chosen == [1, 1, 2]
-
-
 def test_compressed_input_counts_as_the_text_in_it() -> None:
     inputs = [Input(f"a.{ending}", 1000, "jsonl", ending or None, "") for ending in ("", "zst")]
     assert Unit(0, tuple(Piece(entry, 0, 500) for entry in inputs)).text_bytes == 2000
@@ -148,14 +140,3 @@ def test_field_names_do_not_steer_the_terminal(pipeline, tmp_path: Path) -> None
     outcome = pipeline("--input", tmp_path / "odd.jsonl")
     assert outcome.code == 1
     assert "there are \\x1b[2Jbody\\u202e: name the one" in outcome.err
-
-
-def test_a_pipe_that_breaks_elsewhere_than_at_the_output_is_an_error(
-    direct, head: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr("clearspan.pipelines.run._run_beam", broken)
-    outcome = direct("--input", head)
-    assert (outcome.code, outcome.err) == (1, "pipelines: [Errno 32] Broken pipe\n")

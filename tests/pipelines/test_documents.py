@@ -55,17 +55,6 @@ def test_every_example_is_its_document(made: Dataset, openwebtext: Path, roberta
     assert found == 163
 
 
-@pytest.mark.slow
-def test_the_dataset_carries_its_tokenizer(made: Dataset, roberta_tokenizer: Path) -> None:
-    local = made.local_tokenizer()
-    names = ["tokenizer.json", "tokenizer_config.json"]
-    assert sorted(path.name for path in local.iterdir()) == names
-    assert all((local / name).read_bytes() == (roberta_tokenizer / name).read_bytes() for name in names)
-    sums = {name: hashlib.sha256((roberta_tokenizer / name).read_bytes()).hexdigest() for name in names}
-    known = {"sha256": sums["tokenizer.json"], "vocab_size": 50265, "files": sums}
-    assert made.manifest.fingerprint["tokenizer"] == known
-
-
 PUBLISHED = ("--whitespace", "collapse", "--lowercase", "--prefix-space", "--min-words", "2049")
 """DeCLUTR's preparation of OpenWebText."""
 
@@ -94,29 +83,6 @@ def test_the_published_preparation_gives_its_documents(
     assert verify(tmp_path / "out") == []
     tokenizer = Tokenizer.from_file(str(Dataset(tmp_path / "out").local_tokenizer() / "tokenizer.json"))
     assert tokenizer.encode(expected[0], add_special_tokens=False).ids == ids[0]
-
-
-@pytest.mark.slow
-def test_each_option_prepares_by_itself(direct, texts: list[str], roberta_tokenizer: Path, tmp_path: Path) -> None:
-    text = "  A\u00a0Title \r\n\n\tÉté İstanbul\u2028 ΟΔΟΣ\x1fand   more\u3000of " + texts[0]
-    (tmp_path / "one.txt").write_bytes(text.encode())
-    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    for number, (options, prepared, spaced) in enumerate(
-        [
-            ((), text, text),
-            (("--whitespace", "collapse"), " ".join(text.split()), " ".join(text.split())),
-            (("--lowercase",), text.lower(), text.lower()),
-            (("--prefix-space",), text, text),
-            (("--prefix-space", "--whitespace", "collapse"), " ".join(text.split()), f" {' '.join(text.split())}"),
-            (("--min-words", str(len(text.split()))), text, text),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        words = ("--input", tmp_path / "one.txt", "--min-tokens", "10", "--output", folder, *options)
-        assert direct(*words).code == 0
-        (row,) = kept(folder)
-        assert row["tokens"] == reference.encode(spaced, add_special_tokens=False).ids
-        assert row["id"] == text_id(prepared.encode())
 
 
 @pytest.mark.slow
@@ -170,15 +136,6 @@ def examples(kind: Documents, texts: list[str], tokenization: Tokenization, tall
 @pytest.fixture(scope="module")
 def tokenization(roberta_tokenizer: Path) -> Tokenization:
     return Tokenization((roberta_tokenizer / "tokenizer.json").read_bytes(), 50265)
-
-
-@pytest.mark.slow
-def test_the_limit_is_inclusive(tokenization: Tokenization, texts: list[str]) -> None:
-    length = len(tokenization.tokenize([texts[0]], ["a"])[0])
-    for min_tokens, kept in ((length, 1), (length + 1, 0)):
-        tally = Tally(Documents().reasons, 0.0)
-        examples(Documents(min_tokens=min_tokens), [texts[0]], tokenization, tally)
-        assert tally.counts.kept == kept
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import columns_read, read_pieces, streams
+from clearspan.pipelines.readers import read_pieces, streams
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import Dataset
@@ -26,7 +26,6 @@ def read(name: str, data: bytes, folder: Path, encoding: str, text_per: str = "f
     reading = Reading(10**6, encoding=encoding, text_per=text_per)
     entries = list(describe(str(folder), {name: len(data)}, reading))
     pieces = [piece for unit in cut(entries, 10, whole=reading.uncut) for piece in unit.pieces]
-    assert ".csv" not in name or "read from" in str(columns_read(str(folder), entries, reading))
     return list(read_pieces(str(folder), pieces, reading))
 
 

@@ -1,8 +1,5 @@
 """Excluded texts: no text of a test set stays, whatever the form of its file, and nothing else is dropped."""
 
-import csv
-import gzip
-import io
 import json
 import re
 import textwrap
@@ -16,21 +13,18 @@ from hypothesis import strategies as st
 
 from clearspan.common import files
 from clearspan.eval.data.labeled import (
-    LabeledPairs,
-    read_mrpc,
-    read_sick_entailment,
+    Labeled,
     read_snli,
     read_sst,
     read_trec,
     read_two_classes,
 )
-from clearspan.eval.data.sts import Pairs, read_sts_subset, read_stsb
+from clearspan.eval.data.sts import Pairs, read_sts_subset
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import meeting
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
-from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.pipelines.text.word_hashes import comparable
 from clearspan.shards import Dataset
 
@@ -61,17 +55,15 @@ SICK = "A group of kids is playing in a yard and an old man is standing in the b
         ("Don’t you ever do that", "“Stop. Don't you ever do that.” He left.", True),
         ("The man slept.", "The man\nslept!", True),
         ("The man slept.", "The man slept. Nobody listens.", False),
+        ("Oct. 31: shares fall", "First of all.\nOct. 31: shares fall\nLater more.", True),
+        ("Oct. 31: shares fall", "Oct. 31: shares fall again", False),
+        ("We shall see the ship", "Well see the ship", False),
+        ("We shall see the ship", "We shall see theship", False),
         ("", "Anything at all.", False),
     ],
 )
 def test_a_text_is_met_by_eight_words_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
     assert Excluded.of([excluded]).meets(text) is met
-
-
-def test_a_short_text_of_several_sentences_is_met_as_a_line() -> None:
-    excluded = Excluded.of(["Oct. 31: shares fall"])
-    assert excluded.meets("First of all.\nOct. 31: shares fall\nLater more.")
-    assert not excluded.meets("Oct. 31: shares fall again")
 
 
 @pytest.mark.parametrize(
@@ -141,12 +133,6 @@ def test_words_are_the_same_however_they_are_written(one: str, other: str) -> No
     assert Excluded.of([one]).meets(other) and Excluded.of([other]).meets(one)
 
 
-def test_signs_that_say_something_still_tell_words_apart() -> None:
-    excluded = Excluded.of(["We shall see the ship"])
-    for text in ("Well see the ship", "We shell see the ship", "We shall see theship"):
-        assert not excluded.meets(text)
-
-
 def test_vowel_signs_are_part_of_the_word_and_count_as_none() -> None:
     excluded = Excluded.of(["मैं घर जा रहा हूँ आज"])
     assert excluded.meets("मैं घर जा रहा हूँ आज।") and not excluded.meets("मैं घर जी रही हूँ आज")
@@ -182,60 +168,20 @@ def test_hashes_meet_exactly_where_words_do(other: str, words: list[str], start:
     assert Excluded.of([planted]).meets(text) is bool(runs_of(planted) & runs_of(text))
 
 
-@pytest.mark.slow
-def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Path, texts: list[str]) -> None:
-    folder = shared_data / "senteval" / "downstream"
-    sentences = list(
-        read_texts([str(folder / "SICK" / "SICK_test_annotated.txt"), str(folder / "STS" / "STS12-en-test")])
-    )
-    excluded = Excluded.of(sentences[:4000])
-    clean = [text for text in texts[:200] if not excluded.meets(text)]
-    assert len(clean) >= 195
-    planted = [sentence for sentence in sentences[:4000] if len(words_of(sentence)) >= 8][:200]
-    for text, sentence in zip(clean, planted, strict=False):
-        middle = text.find(" ", len(text) // 2)
-        assert excluded.meets(f"{text[:middle]} {sentence.upper()} {text[middle:]}")
-    same = Excluded.from_bytes(excluded.to_bytes(), excluded.heads)
-    assert same.options() == excluded.options()
-    assert same.options()["texts"] == 4000
-
-
 DOWNSTREAM: dict[str, tuple[tuple[str, ...], Callable[[Path], list[str]], int]] = {
-    "MR": (("MR",), lambda at: read_two_classes(at / "MR/rt-polarity.pos", at / "MR/rt-polarity.neg").texts, 175),
-    "SUBJ": (
-        ("SUBJ",),
-        lambda at: read_two_classes(at / "SUBJ/subj.objective", at / "SUBJ/subj.subjective").texts,
-        0,
-    ),
-    "SST2": (("SST/binary/sentiment-test",), lambda at: read_sst(at / "SST/binary/sentiment-test", 2).texts, 26),
-    "SST5": (("SST/fine/sentiment-test",), lambda at: read_sst(at / "SST/fine/sentiment-test", 5).texts, 47),
-    "TREC": (("TREC/TREC_10.label",), lambda at: read_trec(at / "TREC/TREC_10.label").texts, 72),
-    "MRPC": (
-        ("MRPC/msr_paraphrase_test.txt",),
-        lambda at: both(read_mrpc(at / "MRPC/msr_paraphrase_test.txt")),
-        0,
-    ),
-    "SICK": (
-        ("SICK/SICK_test_annotated.txt",),
-        lambda at: both(read_sick_entailment(at / "SICK/SICK_test_annotated.txt")),
-        5,
-    ),
+    "MR": (("MR",), lambda at: read_two_classes(at / "MR/rt-polarity.pos", at / "MR/rt-polarity.neg").columns[0], 175),
+    "SST5": (("SST/fine/sentiment-test",), lambda at: read_sst(at / "SST/fine/sentiment-test", 5).columns[0], 47),
+    "TREC": (("TREC/TREC_10.label",), lambda at: read_trec(at / "TREC/TREC_10.label").columns[0], 72),
     "SNLI": (("SNLI/s1.test", "SNLI/s2.test"), lambda at: both(read_snli(at / "SNLI", "test")), 305),
     "STS12": (("STS/STS12-en-test",), lambda at: sts(at / "STS/STS12-en-test"), 206),
-    "STS14": (("STS/STS14-en-test",), lambda at: sts(at / "STS/STS14-en-test"), 34),
-    "STS16": (("STS/STS16-en-test",), lambda at: sts(at / "STS/STS16-en-test"), 3),
-    "STSBenchmark": (
-        ("STS/STSBenchmark/sts-test.csv",),
-        lambda at: both(read_stsb(at / "STS/STSBenchmark/sts-test.csv")),
-        7,
-    ),
 }
 """By test set of SentEval: its files, its texts as the evaluator reads them, and how many have fewer than 4 words,
 which only exclude an example that is nothing else."""
 
 
-def both(pairs: LabeledPairs | Pairs) -> list[str]:
-    return pairs.left + pairs.right
+def both(pairs: Labeled | Pairs) -> list[str]:
+    left, right = (pairs.left, pairs.right) if isinstance(pairs, Pairs) else pairs.columns
+    return left + right
 
 
 def sts(folder: Path) -> list[str]:
@@ -281,7 +227,7 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
     names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
     assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("A cat sits.", "A dog runs.", "One, two", "three", '"One, two",three', "A man.", "naïve film ."),
+        *("A cat sits.", "A dog runs.", "One, two", "three", "One, two,three", "A man.", "naïve film ."),
     ]
 
 
@@ -309,29 +255,6 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
         list(read_texts([str(tmp_path)]))
 
 
-@pytest.fixture(scope="module")
-def chinese(shared_data: Path) -> dict[str, list[str]]:
-    """Distinct sentences of the Chinese STS-B by split, without training sentences that are in the test set."""
-    found = {}
-    for split in ("test", "train"):
-        with (shared_data / "stsb_multi_mt" / f"stsb-zh-{split}.csv").open(encoding="utf-8", newline="") as lines:
-            found[split] = list(dict.fromkeys(cell for row in csv.reader(lines) for cell in row[:2]))
-    found["train"] = [sentence for sentence in found["train"] if sentence not in set(found["test"])]
-    return found
-
-
-@pytest.mark.exhaustive
-def test_chinese_sentences_are_met_by_their_letters_and_few_others_are(chinese: dict[str, list[str]]) -> None:
-    excluded = Excluded.of(chinese["test"], among_sentences=True)
-    assert all(map(excluded.meets, chinese["test"]))
-    others = chinese["train"]
-    assert len(others) == 10_100 and 0.005 < sum(map(excluded.meets, others)) / len(others) < 0.01
-    long = [text for text in chinese["test"] if re.search(r"[\u4e00-\u9fff]{12}", text)]
-    assert len(long) > 1000
-    for text, before, after in zip(long, others, others[1:], strict=False):
-        assert excluded.meets(f"{before}，{text.rstrip('。')}，{after}")
-
-
 SWIMMING = "他每天早上都在海里游泳。"
 HOME = "昨天晚上我和朋友一起回家"
 
@@ -356,39 +279,6 @@ def test_without_spaces_between_words_letters_are_compared(excluded: str, text: 
     assert Excluded.of([excluded]).meets(text) is met
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "delimiter"),
-    [
-        *(("sts-test.csv", delimiter) for delimiter in "\t,;|"),
-        *((name, ",") for name in ("STS-TEST.CSV", "sts.csv.gz", "sts.tsv", "sts.txt", "old-mac.csv")),
-    ],
-)
-def test_every_sentence_of_a_table_is_met_whatever_parts_its_cells(
-    shared_data: Path, tmp_path: Path, name: str, delimiter: str
-) -> None:
-    path = shared_data / "senteval" / "downstream" / "STS" / "STSBenchmark" / "sts-test.csv"
-    table = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    text = io.StringIO()
-    if delimiter == "\t":
-        text.write(path.read_text(encoding="utf-8"))
-    else:
-        csv.writer(text, delimiter=delimiter).writerows(table)
-    data = text.getvalue().encode()
-    if name == "old-mac.csv":
-        data = data.replace(b"\r\n", b"\r").replace(b"\n", b"\r")
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    excluded = Excluded.of(read_texts([str(tmp_path / name)]), among_sentences=True)
-    sentences = {cell for row in table for cell in row[5:7] if len(words_of(cell)) >= 4}
-    assert len(sentences) == 2544
-    assert [sentence for sentence in sentences if not excluded.meets(sentence)] == []
-
-
-def test_every_string_of_a_json_record_counts(tmp_path: Path) -> None:
-    (tmp_path / "pairs.jsonl").write_text('{"texts": ["A man.", {"other": "A dog."}], "id": 3, "gold": NaN}\n')
-    assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == ["A man.", "A dog."]
-
-
 def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "pretty.jsonl").write_text('{\n "text": "He said \\"no\\" to the caf\\u00e9 owner"\n}\n')
     with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: mend it, or give the texts as lines"):
@@ -399,27 +289,6 @@ def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_bytes("The movie was bad\n".encode("utf-16-le"))
     with pytest.raises(PipelineError, match=r"--exclude .*test.txt: holds bytes of zero, as UTF-16 does"):
         list(read_texts([str(tmp_path / "test.txt")]))
-
-
-@pytest.mark.parametrize(
-    ("before", "text"),
-    [
-        ("Yes, of course we can", "Not a single person came to the party"),
-        ("Yes we can", "Not that I know of"),
-        ("He said 'hello'", "Re: your mail to me"),
-        ("can", "not"),
-    ],
-)
-def test_an_example_is_found_whatever_stands_before_it(before: str, text: str) -> None:
-    """Neighbours are searched together, and their words do not become one."""
-    assert meeting([before, text], Excluded.of([text])) == [1]
-
-
-def test_a_sentence_a_line_with_a_comma_in_each_is_met(tmp_path: Path) -> None:
-    (tmp_path / "lines.csv").write_text("It was late, nobody was there\nHe came home, and he slept very well\n")
-    excluded = Excluded.of(read_texts([str(tmp_path / "lines.csv")]))
-    assert excluded.meets("Then: It was late, nobody was there.\nHe came home, and he slept very well.\n")
-    assert excluded.meets("So he came home and he slept very well then.")
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.csv", "list.jsonl"])
@@ -445,19 +314,6 @@ def test_a_file_without_readable_texts_excludes_nothing_in_silence(
     outcome = direct("--input", corpus, *UNIT, "--exclude", tmp_path / name)
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert complaint in outcome.err
-
-
-def test_what_else_mattered_where_something_is_excluded_is_said_too(
-    direct, corpus: Path, texts: list[str], roberta_tokenization: Tokenization, tmp_path: Path
-) -> None:
-    longest = roberta_tokenization.tokenize(texts[:60], texts[:60]).lengths.max()
-    (tmp_path / "test.txt").write_text(max(texts[:60], key=len).replace("\n", " "))
-    with (corpus / "a.jsonl").open("a") as lines:
-        lines.write("broken\n")
-    words = ("--input", corpus, "--exclude", tmp_path / "test.txt", "--max-bad-fraction", "1")
-    complaint = direct(*words, "--min-tokens", str(longest)).err
-    assert "5 short_tokens, 1 excluded, 1 bad; the longest has " in complaint
-    assert complaint.endswith(f"{longest:,} tokens: lower --min-tokens\n")
 
 
 def excluded_of(folder: Path) -> list[dict]:
@@ -513,22 +369,8 @@ def test_the_excluded_texts_lie_beside_the_shards(direct, corpus: Path, tmp_path
     (tmp_path / "test.txt").write_text(f"{SICK}\n...\ntoo short\nA man is playing a guitar.\n")
     assert direct("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt").code == 0
     lines = Dataset(tmp_path / "out").read_file("excluded.jsonl").splitlines()
-    assert list(map(json.loads, lines)) == [SICK, "too short", "A man is playing a guitar."]
-
-
-@pytest.mark.slow
-def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
-    sentence = " ".join(texts[0].split()[40:52])
-    (tmp_path / "test.txt").write_text(f"{sentence}\n...\n")
-    arguments = ("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt")
-    outcome = direct(*arguments)
-    assert outcome.code == 0
-    assert "2 texts excluded; 1 without words" in outcome.out
-    found = Dataset(tmp_path / "out")
-    assert found.manifest.counts["filtered"]["excluded"] == 1
-    assert text_id(texts[0].encode()) not in {row["id"] for batch in found for row in batch.to_pylist()}
     (tmp_path / "test.txt").write_text("other words altogether\n")
-    assert "options.exclude.sha256" in direct(*arguments).err
-    missing = direct(*arguments, "--exclude", tmp_path / "absent.txt")
-    assert (missing.code, missing.err.count("\n")) == (1, 1)
-    assert "--exclude" in missing.err and "no such file" in missing.err
+    assert "options.exclude.sha256" in direct("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt").err
+    missing = direct("--input", corpus, "--exclude", tmp_path / "absent.txt")
+    assert (missing.code, missing.err.count("\n")) == (1, 1) and "no such file" in missing.err
+    assert list(map(json.loads, lines)) == [SICK, "too short", "A man is playing a guitar."]

@@ -3,8 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import pytest
-
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import find_inputs, make_plan
@@ -17,13 +15,6 @@ def read(folder: Path, unit_bytes: int = 10**6) -> list[Record]:
     reading = dataclasses.replace(AS_BYTES, classes=inputs.classes)
     units = make_plan(inputs, {"options": {}}, unit_bytes).units
     return [record for unit in units for record in read_pieces(inputs.root, unit.pieces, reading)]
-
-
-@pytest.mark.parametrize("unit_bytes", [10**6, 20_000])
-def test_each_file_is_a_record_of_its_bytes(shared_data: Path, unit_bytes: int) -> None:
-    folder = shared_data / "images" / "caltech60" / "ant"
-    found = {record.name: record.value for record in read(folder, unit_bytes)}
-    assert found == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_one_that_is_too_long_is_a_problem_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, text
 from clearspan.pipelines.readers.streams import BOM, DamagedError
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.units.plan import describe
-from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, read_all, tar
+from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, read_all
 
 READING = Reading(10**6)
 
@@ -51,17 +50,6 @@ def test_an_arrays_elements_are_its_records(array: list, indent: int | None, esc
     assert all(data[record.offset :].startswith(record.raw) for record in found)
 
 
-@pytest.mark.parametrize("pack", [None, *COMPRESS, "tar"])
-def test_an_array_is_read_in_every_packing(texts: list[str], tmp_path: Path, pack: str | None) -> None:
-    data = json.dumps([{"text": one} for one in texts[:20]] + texts[20:40], indent=1).encode()
-    if pack == "tar":
-        files = {"a.tar": tar({"b.json": data})}
-    else:
-        files = {f"a.json.{pack}": COMPRESS[pack](data)} if pack else {"a.json": data}
-    found = read_all(files, tmp_path, 700)
-    assert [one.value["text"] if isinstance(one.value, dict) else one.value for one in found] == texts[:40]
-
-
 def test_a_broken_element_is_bad_and_the_next_are_read() -> None:
     found = elements(b'[{"text": "a",}, 3, {"text": "caf\xe9"}, [1], null, , {"text": "b"}]')
     assert [record.problem.partition(":")[0] for record in found] == [
@@ -92,12 +80,6 @@ def saved_to_disk(texts: list[str]) -> dict[str, bytes]:
         files[f"corpus/{name}/data-00000-of-00001.arrow"] = arrow(part)
         files |= {f"corpus/{name}/{beside}.json": state for beside in ("state", "dataset_info")}
     return files
-
-
-def test_a_folder_of_save_to_disk_is_its_tables(texts: list[str], tmp_path: Path) -> None:
-    found = read_all(saved_to_disk(texts[:40]), tmp_path, 10**9)
-    assert [record.value for record in found] == [*texts[20:40], *texts[:20]]
-    assert [record.offset for record in found] == [*range(20), *range(20)]
 
 
 @pytest.mark.parametrize(
@@ -169,13 +151,6 @@ def test_a_separator_parts_documents(pieces: list[str], separator: str) -> None:
     assert all(data[record.offset or 0 :].startswith(record.value) for record in found)
 
 
-def test_a_document_above_the_limit_is_bad_and_the_next_is_read() -> None:
-    found = parts(BOM + b"one--" + b"x" * 5000 + b"--caf\xe9--two", "--", 1000)
-    assert [record.value for record in found] == ["one", None, None, "two"]
-    problems = [record.problem for record in found]
-    assert problems[1:3] == ["longer than 1,000 bytes: 5,000", "invalid UTF-8 at byte 3 of the document"]
-
-
 def test_a_separator_is_an_option_with_escapes(direct, texts: list[str], tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("\n\x1e\n".join(texts[:40]))
@@ -196,13 +171,6 @@ def mixed(texts: list[str], tmp_path: Path) -> Path:
     return folder
 
 
-def test_files_of_no_known_kind_are_counted_in_one_error(direct, mixed: Path) -> None:
-    outcome = direct("--input", mixed)
-    assert outcome.code == 1 and outcome.err.count("\n") == 1
-    assert "3 files of unknown type, e.g. a.bin, deep/b.png, deep/c.png: expected JSON lines" in outcome.err
-    assert "--skip-unknown" in outcome.err
-
-
 def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path, tmp_path: Path) -> None:
     outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
     assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of unknown type skipped" in outcome.out
@@ -210,9 +178,3 @@ def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path,
 
 
 GERMAN = "Über Größe lässt sich streiten.\nMüller fährt früh.\nSchöne Grüße aus Köln.\nEnde.\n"
-
-
-def test_what_describes_arrow_tables_is_an_input_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_bytes(b'{"text": "Call me Ishmael."}\n')
-    (entry,) = describe(str(tmp_path), {"state.json": 29}, Reading())
-    assert entry.format == "jsonl"

@@ -3,33 +3,25 @@
 import gzip
 import io
 import itertools
-import json
 import lzma
 import tarfile
 import tracemalloc
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import zstandard
-from tokenizers import Tokenizer
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.readers import tars
 from clearspan.pipelines.readers.columns import named
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units import plan
 from clearspan.pipelines.units.plan import describe, member_starts
-from clearspan.shards import Dataset
 from tests.pipelines.packings import (
     COMPRESS,
     PACKINGS,
-    arrow,
-    format_of,
     jsonl,
-    parquet,
     read_all,
     tar,
     tar_of_texts,
@@ -63,33 +55,6 @@ def test_wherever_units_are_cut_every_document_is_read_once(
         expected = [text for folder in range(3) for text in texts[folder:40:3]]
     assert [text_of(record) for record in found] == expected
     assert len({record.source for record in found}) == 40
-
-
-@pytest.mark.exhaustive
-def test_the_original_containers_hold_what_an_independent_count_says(
-    pipeline, shared_data: Path, roberta_tokenizer: Path, tmp_path: Path
-) -> None:
-    folder = shared_data / "text" / "openwebtext_original_layout"
-    texts = {}
-    with tarfile.open(folder / "urlsf_subset00.tar") as outer:
-        for member in outer:
-            with tarfile.open(fileobj=lzma.open(outer.extractfile(member))) as inner:
-                for info in inner:
-                    texts[f"urlsf_subset00.tar/{member.name}/{info.name}"] = inner.extractfile(info).read().decode()
-    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    texts_long_enough = {source: text for source, text in texts.items() if len(text.encode()) >= 2048}
-    lengths = map(len, reference.encode_batch(list(texts_long_enough.values()), add_special_tokens=False))
-    expected = {
-        (source, text_id(text.encode()))
-        for (source, text), length in zip(texts_long_enough.items(), lengths, strict=True)
-        if length >= 2048
-    }
-    summary = json.loads(pipeline("--input", folder, "--unit-bytes", "300000", "--json").out)
-    assert summary["read"] == len(texts) == 600
-    assert summary["run"]["units"] == 2
-    assert summary["read"] == summary["kept"] + sum(summary["filtered"].values())
-    rows = {(row["source"], row["id"]) for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
-    assert rows == expected and len(rows) == summary["kept"]
 
 
 @pytest.mark.parametrize("unit_bytes", [300, 10**9])
@@ -302,51 +267,11 @@ def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path)
     assert text.value == "one\0two\r\n"
 
 
-@pytest.mark.parametrize(
-    ("packing", "expected"),
-    [
-        ("jsonl.bz2", ("jsonl", "bz2")),
-        ("jsonl.xz", ("jsonl", "xz")),
-        ("tar of texts", ("tar", None)),
-        ("tar.gz of texts", ("tar", "gzip")),
-        ("OpenWebText's tar of xz of tar", ("tar", None)),
-        ("the same, compressed once more", ("tar", "xz")),
-        ("parquet", ("parquet", None)),
-    ],
-)
-def test_a_renamed_container_is_known_by_its_content(
-    texts: list[str], tmp_path: Path, packing: str, expected: tuple
-) -> None:
-    ((_, data),) = PACKINGS[packing](texts[:40]).items()
-    (tmp_path / "download").write_bytes(data)
-    assert format_of(tmp_path / "download") == expected
-
-
 TABLE = {"id": ["1", "2", "3"], "body": ["Call me Ishmael.", "Some years ago.", "Never mind how long."]}
 ROWS = [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)]
-AS_TABLE = {
-    "a.csv.gz": gzip.compress("\n".join(map(",".join, [tuple(TABLE), *zip(*TABLE.values(), strict=True)])).encode()),
-    "a.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
-    "a.json": json.dumps(ROWS).encode(),
-    "a.parquet": parquet({name: pa.array(values) for name, values in TABLE.items()}),
-    "a.arrow": arrow(pa.table(TABLE)),
-}
 
 
-@pytest.mark.parametrize("name", AS_TABLE)
-def test_the_summary_says_which_columns_are_read_and_which_are_not(direct, tmp_path: Path, name: str) -> None:
-    write(tmp_path / "corpus", {name: AS_TABLE[name]})
-    corpus = ("--input", tmp_path / "corpus", "--min-tokens", "2")
-    outcome = direct(*corpus, "--text-field", "body")
-    assert f"read from {name}: body; not read: id\n" in outcome.out
-    assert direct(*corpus, "--text-field", "body").out.count("read from") == 1  # of a finished dataset, too
-
-
-@pytest.mark.parametrize("name", AS_TABLE)
-def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone(direct, tmp_path: Path, name: str) -> None:
-    write(tmp_path / "corpus", {name: AS_TABLE[name]})
-    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "2", "--text-field", "BODY")
-    assert outcome.code == 0 and f"read from {name}: body; not read: id\n" in outcome.out, outcome.err
+def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone() -> None:
     assert [named(["Text", "n"], "text"), named(["Text", "TEXT"], "text"), named(["Text", "text"], "text")] == [
         *("Text", None, "text")
     ]

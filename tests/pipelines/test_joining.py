@@ -1,15 +1,14 @@
 """Packing of sentences: as many as fit, compared with encoding each candidate; nothing is lost or too long."""
 
-import csv
 import itertools
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, trainers
+from tokenizers import Tokenizer
 
 from clearspan.pipelines.text import joining
 from clearspan.pipelines.text.joining import Pieces, join
-from clearspan.pipelines.text.segmentation import normalize, segment_spaced
+from clearspan.pipelines.text.segmentation import segment_spaced
 from clearspan.pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
 
 
@@ -72,30 +71,6 @@ def test_pieces_are_those_of_encoding_every_candidate(
     found = joined(sentences, limit, Tokenization(data))
     assert [(name, ids) for name, _, ids in found] == slowly(sentences, limit, Tokenizer.from_str(data.decode()))
     assert any("\0" in name for name, _, _ in found) is (limit < 510)
-
-
-def test_no_space_is_put_where_the_text_has_none(shared_data: Path, roberta_tokenization: Tokenization) -> None:
-    with (shared_data / "stsb_multi_mt" / "stsb-zh-train.csv").open(encoding="utf-8", newline="") as file:
-        cells = [row[0] for row in itertools.islice(csv.reader(file), 2000) if row[0].endswith("。")]
-    text = "".join(cells[:300])
-    found = joined([segment_spaced(text, "zh")], 200, roberta_tokenization)
-    assert "".join(wholes(found)) == normalize(text)
-    assert max(len(ids) for _, _, ids in found) <= 200 < sum(len(ids) for _, _, ids in found[:2]) * 1.2
-
-
-@pytest.mark.slow
-def test_with_a_tokenizer_that_merges_over_spaces_none_is_too_long(segmented: list[list[str]]) -> None:
-    tokenizer = Tokenizer(models.BPE(unk_token="?"))
-    trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=["?"], show_progress=False, max_token_length=40)
-    tokenizer.train_from_iterator([part for text in segmented[:10] for part in text], trainer)
-    assert any(" " in token.strip() for token in tokenizer.get_vocab())
-    found = joined(segmented, 64, Tokenization(tokenizer.to_str().encode()))
-    assert max(len(ids) for _, _, ids in found) <= 64
-    for name, _, ids in found:
-        if "\0" not in name:
-            assert ids == tokenizer.encode(name).ids
-    everything = "".join(part for text in segmented for part in text)
-    assert "".join(wholes(found)).replace(" ", "") == everything.replace(" ", "")
 
 
 def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokenization: Tokenization) -> None:

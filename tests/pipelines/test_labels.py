@@ -41,16 +41,16 @@ def test_the_class_is_the_folder_or_tar_that_tells_one_from_another(names: list[
 
 def test_a_pattern_finds_the_class_in_the_path() -> None:
     names = listed("0_george_0.wav", "1_jackson_12.wav")
-    assert find(names, Wanted(pattern=r"_([a-z]+)_")).names == ("george", "jackson")
-    assert find(names, Wanted(pattern=r"^\d")).names == ("0", "1")
+    assert find(names, Wanted(label_pattern=r"_([a-z]+)_")).names == ("george", "jackson")
+    assert find(names, Wanted(label_pattern=r"^\d")).names == ("0", "1")
     with pytest.raises(PipelineError, match=r"finds nothing in george\.wav"):
-        find([*names, Listed("george.wav")], Wanted(pattern=r"_([a-z]+)_"))
+        find([*names, Listed("george.wav")], Wanted(label_pattern=r"_([a-z]+)_"))
 
 
 @pytest.mark.parametrize("pattern", ["x*", "", r"_(x)?", r"0( *)"])
 def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
     with pytest.raises(PipelineError, match=r"finds nothing in 0_george_0\.wav"):
-        find(listed("0_george_0.wav"), Wanted(pattern=pattern))
+        find(listed("0_george_0.wav"), Wanted(label_pattern=pattern))
 
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
@@ -73,7 +73,7 @@ def test_classes_are_sorted_and_whole_numbers_by_value(names: list[str], order: 
 def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None:
     folders = listed(*(f"{breed}/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
     tars = listed(*(f"x/{breed}.tar/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
-    wanted = Wanted(num_classes=2, per_class=30)
+    wanted = Wanted(classes=2, per_class=30)
     first = taken(folders, wanted)
     assert len(first) == 60 and len({name.split("/")[0] for name in first}) == 2
     assert first != [f"{breed}/{breed}_{n}.jpg" for breed in ("cat", "dog") for n in range(30)]
@@ -84,23 +84,23 @@ def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None
 
 def test_a_subset_has_as_many_as_asked_for_where_names_repeat() -> None:
     ones = listed("a/dog/0.jpg", *(f"{part}/cat/{n}.jpg" for part in "abc" for n in range(10)))
-    assert len(taken(ones, Wanted(per_class=7, named=("cat",)))) == 7
+    assert len(taken(ones, Wanted(per_class=7, class_list=("cat",)))) == 7
 
 
 def test_a_small_class_is_taken_whole_but_is_none_of_n_classes_of_m() -> None:
     ones = listed("cat/1.jpg", *(f"{breed}/{n}.jpg" for breed in ("dog", "hen") for n in range(5)))
     assert len(taken(ones, Wanted(per_class=3))) == 7
-    assert find(ones, Wanted(num_classes=2, per_class=3)).names == ("dog", "hen")
+    assert find(ones, Wanted(classes=2, per_class=3)).names == ("dog", "hen")
     with pytest.raises(PipelineError, match="--classes 3: there are 2 classes of at least 3: lower it"):
-        find(ones, Wanted(num_classes=3, per_class=3))
+        find(ones, Wanted(classes=3, per_class=3))
 
 
 def test_the_largest_classes_and_those_named_can_be_taken() -> None:
     ones = listed(*(f"{breed}/{n}.jpg" for size, breed in enumerate(BREEDS, 3) for n in range(size)))
-    assert find(ones, Wanted(top=2)).names == ("dog", "hen")
-    assert find(ones, Wanted(top=1)).taken == {"files": 5, "of_files": 12, "classes": 1, "of_classes": 3}
-    assert len(taken(ones, Wanted(named=("hen", "cat"), per_class=4))) == 7
+    assert find(ones, Wanted(top_classes=2)).names == ("dog", "hen")
+    assert find(ones, Wanted(top_classes=1)).taken == {"files": 5, "of_files": 12, "classes": 1, "of_classes": 3}
+    assert len(taken(ones, Wanted(class_list=("hen", "cat"), per_class=4))) == 7
     with pytest.raises(PipelineError, match=r"--class-list: 1 of its classes are not there, e\.g\. 'cow'"):
-        find(ones, Wanted(named=("cow", "cat")))
+        find(ones, Wanted(class_list=("cow", "cat")))
     with pytest.raises(PipelineError, match="--top-classes 4: there are 3 classes"):
-        find(ones, Wanted(top=4))
+        find(ones, Wanted(top_classes=4))

@@ -106,12 +106,6 @@ def test_options_that_cannot_work_are_refused(direct, mixed: Path, words: list[s
     assert outcome.code == 2 and message in outcome.err
 
 
-def test_a_run_that_keeps_no_text_says_why(direct, mixed: Path) -> None:
-    outcome = direct("--input", mixed, "--min-tokens", "1", "--language", "fi")
-    assert outcome.code == 1
-    assert "60 language: name other languages, or lower --language-threshold" in outcome.err
-
-
 def test_the_missing_extra_is_named(direct, mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     language.identifier.cache_clear()
     monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.pipelines.kinds.text import meeting
@@ -14,8 +15,7 @@ from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.shards import keyed, verify
-from clearspan.shards.ragged import Ragged
-from tests.pipelines.test_sentences import LINES, counts, normalized, rows
+from tests.pipelines.test_sentences import counts, rows
 
 
 @pytest.mark.exhaustive
@@ -66,40 +66,6 @@ def test_pieces_are_consecutive_sentences_with_views_of_their_own(
         block = Ragged.of([np.array(row["tokens"])], np.uint16)
         assert row["view_1"] == augmenter(block, keyed.mix(42, np.array([row["id"]]), 1))[0].tolist()
     assert verify(tmp_path / "out") == []
-
-
-@pytest.mark.slow
-def test_without_splitting_a_record_is_cut_to_pieces(
-    direct, wiki: Path, del_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    words = ("sentences", "--input", wiki, *LINES, "--no-dedup", "--min-tokens", "1")
-    assert direct(*words, "--pack", "20").code == 0
-    expected = []
-    for text in normalized(wiki):
-        ids = del_tokenizer.encode(text, add_special_tokens=False).ids
-        expected += [ids[start : start + 20] for start in range(0, len(ids), 20)]
-    assert [row["tokens"] for row in rows(tmp_path / "out")] == expected
-    assert counts(tmp_path / "out")["read"] == len(expected)
-
-
-@pytest.mark.slow
-def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
-    direct, wiki: Path, texts: list[str], tmp_path: Path
-) -> None:
-    """A match may span two sentences; a short text matches as a sentence, even if no stop ends it in the piece."""
-    first, second = next(pair for pair in zip(segment(texts[0], "en"), segment(texts[0], "en")[1:], strict=False))
-    across = f"{' '.join(first.split()[-5:])} {' '.join(second.split()[:5])}"
-    text = f"{texts[0]}\n\nA man plays the guitar\n\n{texts[1]}"
-    (tmp_path / "text.txt").write_bytes(text.encode())
-    lines = ("sentences", "--input", tmp_path / "text.txt", "--pack", "60")
-    assert direct(*lines, "--output", tmp_path / "all").code == 0
-    everything = rows(tmp_path / "all")
-    for number, excluded in enumerate((across, "a man plays the guitar")):
-        (tmp_path / "excluded.txt").write_text(f"{excluded}\n")
-        folder = tmp_path / str(number)
-        assert direct(*lines, "--exclude", tmp_path / "excluded.txt", "--output", folder).code == 0
-        gone = [row for row in everything if row not in rows(folder)]
-        assert len(gone) == counts(folder)["filtered"]["excluded"] == 1
 
 
 @pytest.mark.slow

@@ -245,12 +245,6 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
         read(513)
 
 
-def test_a_text_file_is_read_as_it_is() -> None:
-    data = "\ufeff\r\n  Call me Ishmael.\t\n\n\u2028".encode()
-    (record,) = text.records(io.BytesIO(data), "moby.txt", READING)
-    assert (record.value, record.source) == ("\r\n  Call me Ishmael.\t\n\n\u2028", "moby.txt")
-
-
 def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
     (latin,) = text.records(io.BytesIO("naïve".encode("latin-1")), "moby.txt", READING)
     assert latin.problem == "invalid UTF-8 at byte 2 of the file"
@@ -295,9 +289,3 @@ def test_an_empty_container_and_one_that_begins_otherwise_are_refused(tmp_path: 
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(PipelineError, match=r"a \.tar that is empty"):
         format_of(tmp_path / "a.tar.gz")
-
-
-def test_binary_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "a.doc").write_bytes(b"\xd0\xcf\x11\xe0\x00\x00\x00\x00")
-    with pytest.raises(PipelineError, match=r"a\.doc: binary: expected JSON lines or an array, UTF-8 text, csv, tar"):
-        format_of(tmp_path / "a.doc")

@@ -32,27 +32,6 @@ def finished(words: list[str], tree, tmp_path_factory: pytest.TempPathFactory) -
     return tree(folder)
 
 
-@pytest.mark.slow
-def test_a_finished_folder_holds_the_dataset_and_its_results(finished: dict[str, str]) -> None:
-    units = [f"{number:05d}" for number in range(8)]
-    assert sorted(finished) == sorted(
-        [
-            *(f"_done/{unit}.json" for unit in units),
-            *(f"documents-{unit}-000.tar" for unit in units),
-            "manifest.json",
-            "plan.json",
-            "tokenizer/tokenizer.json",
-            "tokenizer/tokenizer_config.json",
-        ]
-    )
-
-
-@pytest.mark.exhaustive
-def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
-    assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
-    assert tree(tmp_path / "out") == finished
-
-
 def workers_of(driver: int) -> list[psutil.Process]:
     """Return the running worker processes of a driver."""
     ours = ["clearspan.pipelines.execution.worker", str(driver)]
@@ -113,28 +92,6 @@ def test_a_worker_that_dies_ends_the_run_with_a_line(
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = (line for line in ended.stderr.splitlines() if not line.startswith("about "))  # how long it takes here
     assert line.startswith("pipelines: a worker process was killed or could not start: run again")
-    assert main(command) == 0
-    assert tree(tmp_path / "out") == finished
-
-
-@pytest.mark.exhaustive
-def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
-    code = (
-        "import os, signal, sys\n"
-        "from clearspan.pipelines.execution import graph\n"
-        "from clearspan.pipelines.units import unit\n"
-        "process = unit.process_unit\n"
-        "def terminated(work, job, worker):\n"
-        "    if work.number == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return process(work, job, worker)\n"
-        "graph.process_unit = terminated\n"
-        "from clearspan.pipelines.__main__ import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    command = [*words, "--output", str(tmp_path / "out"), "--workers", "1"]
-    ended = run_commands(["-c", code, *command], [environment()])
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.splitlines()[-1] == "pipelines: stopped by SIGTERM: run the same command again to continue"
     assert main(command) == 0
     assert tree(tmp_path / "out") == finished
 
@@ -274,3 +231,16 @@ def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: 
     (folder / "manifest.json").unlink()
     assert direct(*command).code == 0
     assert tree(folder) == finished
+
+
+def test_an_input_modified_since_the_run_began_is_refused_when_it_continues(direct, head: Path, tmp_path: Path) -> None:
+    command = ("--input", head, "--unit-bytes", "60000")
+    assert direct(*command).code == 0
+    (tmp_path / "out" / "_done" / "00001.json").unlink()
+    plan = tmp_path / "out" / "plan.json"
+    later = plan.stat().st_mtime + 1
+    os.utime(head, (later, later))
+    outcome = direct(*command)
+    assert outcome.code == 1 and f"{head}: modified after parts of it may have been read" in outcome.err
+    os.utime(plan, (later, later))
+    assert direct(*command).code == 0

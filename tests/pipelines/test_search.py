@@ -97,39 +97,13 @@ def test_an_index_of_faiss_finds_nearly_the_same(
     assert index.stat().st_mtime_ns == time
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("damage", ["a flipped bit", "no record", "another record"])
-def test_a_damaged_index_is_built_again_and_a_line_says_so(
-    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys, damage: str
-) -> None:
-    pytest.importorskip("faiss")
-    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
-    hits = clearspan.search(made, QUERIES, encoder, index="faiss")
-    (index,) = (tmp_path / "cache").glob("*.faiss")
-    written = index.read_bytes()
-    data = bytearray(written)
-    if damage == "a flipped bit":
-        data[len(data) // 2] ^= 64
-    elif damage == "no record":
-        index.with_suffix(".json").unlink()
-    else:
-        index.with_suffix(".json").write_text('{"bytes": 1}')
-    index.write_bytes(data)
-    capsys.readouterr()
-    assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits
-    said = capsys.readouterr().err
-    assert said.startswith(f"{index}: ") and said.endswith(": building the index again\n") and said.count("\n") == 1
-    assert index.read_bytes() == written
-    assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits and capsys.readouterr().err == ""
-
-
 def z(scores: np.ndarray) -> np.ndarray:
     return (scores - scores.mean()) / scores.std()
 
 
 @pytest.mark.exhaustive
 def test_a_hybrid_search_is_that_of_scoring_every_text(
-    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hybrid, "TOGETHER", 2000)
@@ -143,13 +117,7 @@ def test_a_hybrid_search_is_that_of_scoring_every_text(
         assert [hit.id for hit in hits] == [table["id"][place].as_py() for place in best]
         assert [hit.text for hit in hits] == [table["text"][place].as_py() for place in best]
         np.testing.assert_allclose([hit.score for hit in hits], both[best], atol=1e-4)
-    (file,) = (tmp_path / "cache").glob("*.bm25")
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 64
-    file.write_bytes(data)
-    capsys.readouterr()
-    assert clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3) == found
-    assert capsys.readouterr().err.endswith("its sha256 is not its record's: building the index again\n")
+    assert len(list((tmp_path / "cache").glob("*.bm25"))) == 1
     default = clearspan.search(made, QUERIES, encoder, top=7, hybrid=True)
     assert default == clearspan.search(made, QUERIES, encoder, top=7, hybrid=HYBRID_WEIGHT) != found
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
@@ -20,7 +21,6 @@ from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset, keyed, verify
-from clearspan.shards.ragged import Ragged
 
 LINES = ("--no-split", "--text-per", "line")
 
@@ -134,29 +134,6 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
     assert with_special_token(extended, "[DEL]") is extended
 
 
-@pytest.mark.slow
-def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
-    tokenizer = Tokenizer(models.WordLevel({f"w{number}": number for number in range(1 << 16)}, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    extended = with_special_token(TokenizerFiles({MAIN: tokenizer.to_str().encode()}, 1 << 16), "[DEL]")
-    assert extended.vocab_size == (1 << 16) + 1
-    ids = Tokenization(extended.files[MAIN], extended.vocab_size).tokenize(["w7 [DEL]"], ["a"])
-    assert ids.values.dtype == np.uint32 and ids[0].tolist() == [7, 1 << 16]
-
-
-@pytest.mark.slow
-def test_without_augment_there_are_no_views_and_the_tokenizer_is_as_it_was(
-    direct, wiki: Path, tmp_path: Path, roberta_files: TokenizerFiles
-) -> None:
-    assert direct("sentences", "--input", wiki, *LINES).code == 0
-    assert set(rows(tmp_path / "out")[0]) == {"id", "tokens"}
-    assert (tmp_path / "out" / "tokenizer" / MAIN).read_bytes() == roberta_files.files[MAIN]
-    assert not (tmp_path / "out" / "_files").exists()
-    outcome = direct("sentences", "--input", wiki, *LINES, "--del-token", "--output", tmp_path / "del")
-    assert outcome.code == 0
-    assert Dataset(tmp_path / "del").vocab_size == 50266
-
-
 def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path, del_tokenizer: Tokenizer) -> None:
     with head.open("a") as file:
         file.write(json.dumps({"text": " \n "}) + "\n")
@@ -222,18 +199,6 @@ def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
     assert "none of 40 sentences is kept: 40 few_words; the longest has " in outcome.err
 
 
-@pytest.mark.exhaustive
-def test_synonyms_are_found_after_a_space_before_the_text(
-    direct, head_of_wiki: Path, synonyms: Path, tmp_path: Path
-) -> None:
-    words = ("sentences", "--input", head_of_wiki, *LINES, "--augment", "subs", "--synonyms", synonyms, "--json")
-    plain = json.loads(direct(*words, "--output", tmp_path / "plain").out)["sums"]
-    spaced = json.loads(direct(*words, "--prefix-space").out)["sums"]
-    # The first word of a sentence, which without a space the table has only in the form that follows a sign.
-    assert spaced["words"] == pytest.approx(plain["words"], rel=0.005)
-    assert spaced["words_with_synonym"] == pytest.approx(plain["words_with_synonym"], rel=0.02)
-
-
 def records(texts: list[str]) -> list[Record]:
     return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
 
@@ -288,20 +253,3 @@ def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: P
     assert share in direct(*words).out
     assert 5 < 100 * sums["words_with_synonym"] / sums["words"] < 60
     assert Dataset(tmp_path / "out").vocab_size == 50265
-
-
-def test_the_language_is_stored_without_spaces(direct, wiki: Path, tmp_path: Path) -> None:
-    (tmp_path / "head.txt").write_text(wiki.read_text(encoding="utf-8")[:2000])
-    assert direct("sentences", "--input", tmp_path / "head.txt", "--language", " de").code == 0
-    assert Dataset(tmp_path / "out").manifest.fingerprint["options"]["language"] == "de"
-
-
-def test_the_language_of_texts_that_are_sentences_already_changes_nothing(
-    direct, wiki: Path, tmp_path: Path, tree
-) -> None:
-    head = tmp_path / "head.txt"
-    head.write_text("".join(f"{line}\n" for line in wiki.read_text(encoding="utf-8").splitlines()[:200]))
-    folders = {words: tmp_path / f"of{len(words)}" for words in ((), ("--language", "de"))}
-    for words, folder in folders.items():
-        assert direct("sentences", "--input", head, *LINES, *words, "--output", folder).code == 0
-    assert tree(folders[()]) == tree(folders["--language", "de"])

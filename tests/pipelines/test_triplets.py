@@ -117,14 +117,6 @@ def test_premises_need_not_be_adjacent_and_no_file_is_cut(
     assert (found["read"], found["kept"]) == (9, 2)
 
 
-def test_pairs_have_no_negative(direct, rows: Rows, decoded, tmp_path: Path) -> None:
-    pairs = [row[:2] for row in rows[:50]]
-    (tmp_path / "a.csv").write_bytes(as_csv(pairs))
-    summary(direct("triplets", "--no-header", "--input", tmp_path / "a.csv", "--json"))
-    assert decoded(tmp_path / "out") == pairs
-    assert all("negative" not in batch.schema.names for batch in Dataset(tmp_path / "out"))
-
-
 @pytest.mark.parametrize("form", ["parquet", "tsv"])
 def test_columns_are_named_in_order(direct, rows: Rows, decoded, tmp_path: Path, form: str) -> None:
     table = pa.table({"n": list(range(50)), "b": [r[1] for r in rows[:50]], "a": [r[0] for r in rows[:50]]})

@@ -32,10 +32,6 @@ def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     return run
 
 
-def tokenizer_in(folder: Path) -> bytes:
-    return (folder / "tokenizer.json").read_bytes()
-
-
 @pytest.mark.slow
 def test_it_is_a_tokenizer_for_the_pipelines_and_gives_every_text_back(
     learn, pipeline, head: Path, texts: list[str], tmp_path: Path
@@ -62,12 +58,6 @@ def test_what_could_not_be_read_is_counted_and_too_much_of_it_is_an_error(learn,
     assert code == 0 and summary["ids"] == 600
     assert [summary[name] for name in ("read", "texts", "empty", "bad")] == [42, 40, 1, 1]
     assert summary["bad_examples"][0][0].startswith("head.jsonl:")
-
-
-def test_a_limit_of_bytes_ends_the_reading(learn, head: Path, texts: list[str]) -> None:
-    wanted = sum(len(text.encode()) for text in texts[:3])
-    summary = json.loads(learn("--input", head, *SIZE, "--limit-bytes", str(wanted), "--json")[1])
-    assert (summary["texts"], summary["text_bytes"]) == (3, wanted)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +131,7 @@ def test_other_inputs_or_options_on_a_tokenizers_folder_are_refused_at_once(
     assert tree(tmp_path / "learned") == made
 
 
-@pytest.mark.parametrize("lost", ["tokenizer.json", "_done/00000.json", "all but plan.json"])
+@pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json"])
 def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
     learn, head: Path, tmp_path: Path, tree, lost: str
 ) -> None:

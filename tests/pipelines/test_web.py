@@ -193,13 +193,6 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
     assert all(json.loads(line)["offset"] > 0 for line in rejected)
 
 
-def test_titles_and_texts_of_pages_are_pairs(direct, pages: list[str], tmp_path: Path) -> None:
-    (tmp_path / "a.warc").write_bytes(b"".join([*warc(pages[:5]), *wet(pages[5:8])]))
-    words = ["--fields", "title,text", "--max-tokens", "128"]
-    found = summary(direct("pairs", "--input", tmp_path / "a.warc", *words, "--json"))
-    assert (found["kept"], found["filtered"]["missing_field"]) == (5, 3)
-
-
 def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.warc.gz").write_bytes(members([info()]))
     monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from clearspan.common.model_folder import EncoderError
 from clearspan.plugins.word_vectors import load
@@ -63,34 +61,6 @@ def test_a_text_is_the_mean_of_its_known_words_in_every_format(
     np.testing.assert_array_equal(model.encode(texts[::-1]), embeddings[::-1])
 
 
-def test_published_vectors_give_what_a_plain_mean_gives(shared_data: Path) -> None:
-    path = shared_data / "vectors" / "glove-50d-5k.json"
-    vectors = json.loads(path.read_text())
-    lines = (shared_data / "senteval/downstream/MR/rt-polarity.pos").read_text("latin-1").splitlines()[:300]
-    embeddings = load(path).encode(lines)
-    expected = np.array(
-        [np.mean([vectors[w] for w in line.split() if w in vectors] or [[0] * 50], axis=0) for line in lines]
-    )
-    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
-
-
-@pytest.mark.slow
-@given(
-    st.dictionaries(
-        st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z"]), min_size=1),
-        st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3),
-        min_size=1,
-    ),
-    st.data(),
-)
-def test_words_in_any_script_are_found_whatever_the_format(
-    tmp_path_factory: pytest.TempPathFactory, words: Vectors, data: st.DataObject
-) -> None:
-    content = data.draw(st.sampled_from(FORMATS))(words)
-    model = load(written(tmp_path_factory.mktemp("vectors") / "file", content))
-    np.testing.assert_allclose(model.encode(list(words)), np.array(list(words.values())), rtol=1e-6, atol=1e-30)
-
-
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \n", b""])
 def test_a_words_own_spaces_are_its_own(end: bytes, tmp_path: Path) -> None:
     """GloVe 840B has words such as `. . .` and `at name@domain.com`."""
@@ -109,11 +79,6 @@ def test_of_a_word_that_is_there_twice_the_first_counts(content: bytes, tmp_path
 def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
     model = load(written(tmp_path / "vectors.txt", b"\xef\xbb\xbfthe 1 2\nowl 3 4\n"))
     np.testing.assert_array_equal(model.encode(["the", "owl"]), [[1, 2], [3, 4]])
-
-
-def test_a_word_that_is_not_utf8_harms_no_other(tmp_path: Path) -> None:
-    model = load(written(tmp_path / "vectors.txt", b"caf\xe9 1 2\nowl 3 4\n"))
-    np.testing.assert_array_equal(model.encode(["café", "owl", "\udce9"]), [[0, 0], [3, 4], [0, 0]])
 
 
 @pytest.mark.parametrize(

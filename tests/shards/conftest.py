@@ -117,15 +117,6 @@ def images(shared_data: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def many_classes(tmp_path: Path) -> Path:
-    """Twenty-five classes of one example, which is no picture."""
-    rows = [{"id": number, "image": b"not a picture", "label": number} for number in range(25)]
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema("images"))
-    names = [f"class {number}" for number in range(25)]
-    return publish_labelled(tmp_path / "many", batch, "images", names, {})
-
-
-@pytest.fixture
 def audio(tmp_path: Path) -> Path:
     """Three clips of two classes: noise that falls with the bin, louder in each fourth frame of the second."""
     draws = np.random.default_rng(3)

@@ -3,15 +3,12 @@
 import dataclasses
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clearspan.common.terminal import one_line, table, visible
+from clearspan.common.terminal import visible
 from clearspan.shards import Dataset, Manifest
 from clearspan.shards.__main__ import main
 from clearspan.shards.layouts import array_of
@@ -32,9 +29,9 @@ def test_ls_tells_the_tokens_of_examples_from_those_of_their_views(
 ) -> None:
     rows = [row for batch in Dataset(with_views) for row in batch.to_pylist()]
     examples = sum(len(row["tokens"]) for row in rows)
-    views = sum(len(row[name]) for row in rows for name in ("view_0", "view_1"))
+    views = [sum(len(row[name]) for row in rows) for name in ("view_0", "view_1")]
     assert main(["ls", str(with_views)]) == 0
-    said = f"tokens {examples + views:,}: {examples:,} of the examples, {views:,} of their views"
+    said = f"tokens {examples + sum(views):,}: tokens {examples:,}, view_0 {views[0]:,}, view_1 {views[1]:,}"
     assert said in capsys.readouterr().out
 
 
@@ -53,8 +50,6 @@ def test_ls_tells_classes_and_what_was_taken(images: Path, capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     assert "  size 256, taken.files 9, taken.of_files 1200, taken.classes 3, taken.of_classes 60" in lines
     assert "  classes 3, of 2 to 4 examples" in lines
-    table = lines[lines.index("  label   class    examples") + 1 :][:3]
-    assert [line.split() for line in table] == [["0", "ant", "4"], ["1", "barrel", "3"], ["2", "bass", "2"]]
 
 
 def test_ls_tells_the_statistics_of_frames(audio: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,16 +58,6 @@ def test_ls_tells_the_statistics_of_frames(audio: Path, capsys: pytest.CaptureFi
     assert main(["ls", str(audio)]) == 0
     out = capsys.readouterr().out
     assert f"  values of frames: mean {values.mean():.4f}, std {values.std():.4f}\n" in out
-
-
-def test_ls_shows_twenty_classes_and_all_when_asked(many_classes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", str(many_classes)]) == 0
-    out = capsys.readouterr().out
-    assert "25 with a single example: class 0, class 1, class 2, class 3, class 4, ...\n" in out
-    assert "class 19 " in out and "class 20 " not in out and "  ... and 5 more: --all-classes shows every one\n" in out
-    assert main(["ls", str(many_classes), "--all-classes"]) == 0
-    out = capsys.readouterr().out
-    assert "class 24 " in out and "more" not in out
 
 
 def test_cat_tells_a_pictures_class_and_size(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,72 +116,18 @@ def test_cat_cuts_long_texts_to_the_width(dataset: Path, capsys: pytest.CaptureF
     assert second.endswith("Dunedin police are c ...")
 
 
-def test_cat_shows_views_beside_their_sentence(
-    with_views: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "72")
-    assert main(["cat", str(with_views), "--limit", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "id 0"
-    assert lines[1].split("   ")[0].strip() == "tokens (6)"
-    assert "view_0 (3)" in lines[1] and "view_1 (6)" in lines[1]
-    assert lines[2].startswith("  YMCA in South") and "YCA South" in lines[2]
-    second = lines[lines.index("id 1") + 2 :]
-    assert len(second) > 8 and all(len(line) <= 72 for line in lines)
-    text = " ".join(line[2:24].strip() for line in second)
-    assert text.startswith("South Australia (SA) has a unique position in Australia's history as, unlike the other")
+def test_cat_shows_views_below_their_sentence(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", str(with_views), "--limit", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "id 0",
+        "  tokens (6): YMCA in South Australia",
+        "  view_0 (3): YCA South",
+        "  view_1 (6):  Australia South inCAMY",
+    ]
 
 
 def test_a_corpus_does_not_steer_the_terminal() -> None:
     assert visible("a\x1b[31m \u202eb\ré\n東\t\x85") == "a\\x1b[31m \\u202eb\\ré\n東\t\\x85"
-
-
-def test_a_librarys_pages_are_one_line_of_bounded_length() -> None:
-    pages = ValueError("red \x1b[31m\n  and more\n" * 100)
-    assert one_line(pages, 20) == "red \\x1b[31m and more"[:20] + " ..."
-    assert one_line(pages, 3000) == one_line(pages) and "\n" not in one_line(pages)
-    assert one_line(KeyError(), 20) == "KeyError"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("arguments", [["ls"], ["verify", "--json"], ["cat", "--limit", "60"]])
-def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "shards", *arguments, str(dataset)]
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr == "shards: [Errno 28] No space left on device: 'standard output'\n"
-
-
-@pytest.mark.exhaustive
-def test_a_terminal_of_ascii_shows_other_characters_written_out(dataset: Path) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    command = [sys.executable, "-m", "shards", "cat", str(dataset), "--width", "0"]
-    ended = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert ended.stderr == b"" and b"\\u2019" in ended.stdout and ended.stdout.isascii()
-    missing = subprocess.run([*command[:4], "Übung"], env=environment, capture_output=True, check=False)
-    assert missing.returncode == 1 and missing.stderr.startswith(b"shards: \\udcc3\\udc9cbung: no manifest.json")
-
-
-def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:
-    texts = ("一个戴着硬帽子的人在跳舞。", "a de\u0301jà vu of [DEL] unbelievable :smile: length")
-    assert table(("tokens (9)", "view_0 (3)"), [texts], 25).splitlines() == [
-        "  tokens (9)   view_0 (3)",
-        "  一个戴着硬   a de\u0301jà vu",
-        "  帽子的人在   of [DEL]",
-        "  跳舞。       unbelievab",
-        "               le :smile:",
-        "               length",
-    ]
-
-
-def test_cat_takes_another_tokenizer(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (dataset / "tokenizer" / "tokenizer.json").unlink()
-    assert main(["cat", str(dataset)]) == 1
-    assert "pass --tokenizer" in capsys.readouterr().err
-    path = shared_data / "tokenizers" / "roberta-base"
-    assert main(["cat", str(dataset), "--limit", "1", "--tokenizer", str(path)]) == 0
-    assert "Dunedin" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["ls", "verify", "cat"])
@@ -220,18 +151,11 @@ def test_bad_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture
     assert error.value.code == 2
 
 
-def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path) -> None:
-    with pytest.raises(SystemExit) as error:
-        main(["ls", str(dataset), "--s3_endpoint_url=http://localhost"])
-    assert error.value.code == 2
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["lss", "d"], "did you mean 'ls'?"),
-        (["ls", "d", "--all-clases"], "no such option: --all-clases; did you mean '--all-classes'?"),
-        (["ls", "s3://bucket/d", "--s3_endpont_url=http://localhost"], "did you mean '--s3_endpoint_url'?"),
+        (["cat", "d", "--widht=3"], "no such option: --widht; did you mean '--width'?"),
         (["cat", "d", "--limit", "1_0"], "argument --limit: invalid int value: '1_0'"),
     ],
 )

@@ -81,13 +81,3 @@ def test_nothing_at_all_is_an_error(corpus: Path, pattern: str, complaint: str) 
     (corpus / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=complaint):
         storage.find(f"{corpus}{pattern}")
-
-
-def test_a_folder_with_brackets_is_no_pattern_in_a_glob_below_it(tmp_path: Path) -> None:
-    for folder in ("run[1]", "run1"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.jsonl").write_text("{}")
-    assert list(storage.find(f"{tmp_path}/run[1]/*.jsonl")) == [f"{tmp_path}/run[1]/a.jsonl"]
-    (tmp_path / "run[1]" / "a.jsonl").unlink()
-    (tmp_path / "run[1]").rmdir()
-    assert list(storage.find(f"{tmp_path}/run[1]/*.jsonl")) == [f"{tmp_path}/run1/a.jsonl"]

@@ -1,18 +1,14 @@
 """Mean and deviation of a column of arrays: exact sums, the same in any order."""
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from clearspan.shards import ShardWriter
-from clearspan.shards.contents import Contents
-from clearspan.shards.layouts import Samples, array_column, array_of, npy
+from clearspan.shards.layouts import array_column
 from clearspan.shards.moments import measure, statistics
-from clearspan.shards.reader import read_batches
-from clearspan.shards.schema import KINDS, MEL_BINS, Kind, add_up
+from clearspan.shards.schema import MEL_BINS, add_up
 
 
 def column(*spectrograms: np.ndarray) -> pa.Array:
@@ -49,18 +45,3 @@ def test_sums_are_exact() -> None:
 
 def test_no_values_have_no_statistics() -> None:
     assert statistics(measure(column())) == {} == statistics({})
-
-
-def test_a_kind_chooses_the_width_of_its_arrays_and_the_column_of_its_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns = ("id:int64", "curve:float16[3]")
-    toy = Kind("toy", columns, layout=Samples(curve=npy(3)), statistics="curve")
-    monkeypatch.setitem(KINDS, "toy", toy)
-    curves = [np.full((rows, 3), rows, np.float16) for rows in (1, 3)]
-    writer = ShardWriter(tmp_path, "toy", 0)
-    writer.write(pa.record_batch([pa.array([5, 6]), array_column(curves, 3)], schema=toy.schema()))
-    (shard,) = writer.close()
-    (batch,) = read_batches(tmp_path / shard.name, shard, measured=Contents)
-    assert [array_of(value).tolist() for value in batch["curve"]] == [curve.tolist() for curve in curves]
-    assert statistics(shard.moments) == pytest.approx({"mean": 2.5, "std": 0.75**0.5})

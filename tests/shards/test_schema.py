@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clearspan.shards import layouts, schema
 from clearspan.shards.layouts import MemberError, pack
-from clearspan.shards.schema import token_columns, token_type, tokens_by_column
+from clearspan.shards.schema import token_type, tokens_by_column
 
 FIELDS = schema.schema("documents", pa.uint16())
 example = st.fixed_dictionaries(
@@ -22,12 +22,12 @@ example = st.fixed_dictionaries(
 
 
 def unpacked(data: bytes, name: str = "member") -> pa.RecordBatch:
-    return layouts.unpack(data, name, schema.check_known)
+    return layouts.unpack(data, name, schema.KINDS["documents"].check)
 
 
-def arrow_stream(batch: pa.RecordBatch, copies: int = 1, compression: str | None = None) -> bytes:
+def arrow_stream(batch: pa.RecordBatch, copies: int = 1) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
         for _ in range(copies):
             stream.write_batch(batch)
     return sink.getvalue().to_pybytes()
@@ -43,14 +43,6 @@ def test_any_batch_comes_back_as_it_was(rows: list[dict]) -> None:
     assert sum(tokens_by_column(batch).values()) == sum(len(row["tokens"]) for row in rows)
 
 
-@pytest.mark.parametrize("level", [1, 3, 19])
-def test_a_member_says_the_same_at_every_level_of_compression(batches: list[pa.RecordBatch], level: int) -> None:
-    for batch in batches:
-        other = zstandard.ZstdCompressor(level=level).compress(arrow_stream(batch))
-        assert other != pack(batch)
-        assert unpacked(other).equals(unpacked(pack(batch)))
-
-
 def test_a_slice_is_packed_without_the_rest(batches: list[pa.RecordBatch]) -> None:
     part = batches[0].slice(2, 1)
     assert unpacked(pack(part)).equals(part)
@@ -61,19 +53,6 @@ def test_a_slice_is_packed_without_the_rest(batches: list[pa.RecordBatch]) -> No
 @pytest.mark.parametrize(("vocabulary", "expected"), [(1, "uint16"), (65536, "uint16"), (65537, "uint32")])
 def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expected: str) -> None:
     assert str(token_type(vocabulary)) == expected
-
-
-@pytest.mark.parametrize("views", [0, 1, 3])
-@pytest.mark.parametrize("tokens", [pa.uint16(), pa.uint32()])
-def test_sentences_have_any_number_of_views(views: int, tokens: pa.DataType) -> None:
-    fields = schema.schema("sentences", tokens, views=views)
-    names = [f"view_{view}" for view in range(views)]
-    rows = [{"id": 5, "tokens": [1, 2, 3], **{name: [number] for number, name in enumerate(names)}}]
-    batch = pa.RecordBatch.from_pylist(rows, schema=fields)
-    assert unpacked(pack(batch)).to_pylist() == rows
-    assert token_columns(batch.schema) == ["tokens", *names]
-    expected = {"tokens": 3} | dict.fromkeys(names, 1)
-    assert (schema.num_views(batch.schema), tokens_by_column(batch)) == (views, expected)
 
 
 def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBatch]) -> None:
@@ -89,14 +68,8 @@ def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.Record
 
 
 def test_a_member_holds_exactly_one_batch(batches: list[pa.RecordBatch]) -> None:
-    with pytest.raises(MemberError, match="expected one record batch"):
+    with pytest.raises(MemberError, match="2 record batches, expected one"):
         unpacked(zstandard.compress(arrow_stream(batches[0], copies=2)))
-
-
-def test_columns_of_no_known_kind_are_refused(batches: list[pa.RecordBatch]) -> None:
-    renamed = batches[0].rename_columns(["id", "tokens", "origin"])
-    with pytest.raises(MemberError, match="origin"):
-        unpacked(zstandard.compress(arrow_stream(renamed)))
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
@@ -114,12 +87,6 @@ def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(arrow_stream(batches[0]))
     with pytest.raises(MemberError, match="does not state its size"):
         unpacked(frame)
-
-
-@pytest.mark.parametrize("codec", ["zstd", "lz4"])
-def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], codec: str) -> None:
-    with pytest.raises(MemberError, match="compressed inside the zstd frame"):
-        unpacked(zstandard.compress(arrow_stream(batches[0], compression=codec)))
 
 
 @pytest.mark.slow

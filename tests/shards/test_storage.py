@@ -29,37 +29,6 @@ def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_
     assert synced == [(number, []), (folder.stat().st_ino, [local.name])]
 
 
-def test_a_shard_that_cannot_be_synced_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local, target = tmp_path / "spooled.tar", tmp_path / "documents-00000-000.tar"
-    local.write_bytes(b"new")
-    target.write_bytes(b"old")
-
-    def failing(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match=f"Input/output error: '{target}'"):
-        storage.publish_file(local, str(target))
-    assert (local.read_bytes(), target.read_bytes()) == (b"new", b"old")
-
-
-def test_an_object_store_gets_a_copy_in_one_write(tmp_path: Path, store) -> None:
-    local = tmp_path / "spooled.tar"
-    local.write_bytes(b"whole")
-    storage.publish_file(local, "mem://bucket/documents-00000-000.tar")
-    assert store.objects == {"mem://bucket/documents-00000-000.tar": b"whole"}
-    assert local.exists()
-
-
-def test_a_download_is_whole_or_absent(tmp_path: Path, store) -> None:
-    storage.publish_bytes(b"weights", "mem://bucket/a")
-    storage.download("mem://bucket/a", tmp_path / "deep" / "a")
-    assert (tmp_path / "deep" / "a").read_bytes() == b"weights"
-    with pytest.raises(FileNotFoundError):
-        storage.download("mem://bucket/b", tmp_path / "deep" / "b")
-    assert storage.list_files(str(tmp_path / "deep")) == ["a"]
-
-
 @pytest.mark.parametrize("kind", ["local", "remote"])
 def test_paths_behave_alike_on_a_disk_and_on_an_object_store(kind: str, tmp_path: Path, store) -> None:
     folder = str(tmp_path / "set") if kind == "local" else "mem://bucket/set/"

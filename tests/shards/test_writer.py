@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from clearspan.shards import ShardError, ShardInfo, ShardWriter
 from clearspan.shards.layouts import pack
-from clearspan.shards.reader import read_back, read_batches
+from clearspan.shards.reader import read_back
 
 END_OF_TAR_BYTES = 10_240
 
@@ -28,17 +26,6 @@ def test_the_same_batches_give_the_same_bytes(batches: list[pa.RecordBatch], tmp
     assert first == second
     for shard in first:
         assert (tmp_path / "first" / shard.name).read_bytes() == (tmp_path / "second" / shard.name).read_bytes()
-
-
-@given(st.integers(1, 200_000))
-@settings(max_examples=25)
-def test_shards_keep_to_their_size_and_lose_nothing(tmp_path_factory, batches, max_bytes: int) -> None:
-    folder = tmp_path_factory.mktemp("shards")
-    shards = write(folder, batches, max_bytes)
-    for shard in shards:
-        assert shard.bytes <= max_bytes or shard.batches == 1
-    found = [batch for shard in shards for batch in read_batches(folder / shard.name, shard)]
-    assert found == batches
 
 
 def test_a_shard_is_as_full_as_its_size_allows(batches: list[pa.RecordBatch], tmp_path: Path) -> None:

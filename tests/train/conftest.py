@@ -13,10 +13,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from clearspan.common.files import sha256
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Manifest, ShardWriter, keyed
-from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import schema
 
 VOCABULARY = 1500

@@ -13,7 +13,7 @@ import torch
 
 import clearspan
 from clearspan.common.commands import CommandError, UsageError
-from clearspan.eval import compare, saved
+from clearspan.eval import compare, results
 from clearspan.eval.api import load_model
 from clearspan.train import adapt, adapt_recipe
 
@@ -115,13 +115,6 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
 
 
-def test_the_users_length_replaces_the_chosen_one() -> None:
-    chosen, given = adapt_recipe.choose(700, 100, False), ["training.max_steps=50", "optimizer.eps=1e-7"]
-    assert "training.epochs=3" in chosen.changes
-    assert adapt_recipe.kept(chosen.changes, given) == [key for key in chosen.changes if key != "training.epochs=3"]
-    assert adapt_recipe.kept(chosen.changes, given[1:]) == list(chosen.changes)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "word"),
     [
@@ -148,7 +141,7 @@ def test_the_better_model_is_delivered(
         (folder / "config.json").write_text(name)
     row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
     monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
-    monkeypatch.setattr(saved, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}))
+    monkeypatch.setattr(results, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}))
     options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
     adapt.finish(options, {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
@@ -194,18 +187,6 @@ def test_the_recipe_follows_from_texts_and_model(
     assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
 
 
-def test_a_dry_run_prints_the_commands_and_writes_nothing(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert adapt.main([*arguments, "--dry-run", "model.train=last-2"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    lines = [line for line in printed if line.startswith("$ ")]
-    assert [line.split(":")[0] for line in printed if line not in lines] == ["1/3 texts", "2/3 train", "3/3 eval"]
-    assert [line.split()[3] for line in lines] == [f"clearspan.{name}" for name in ("pipelines", "train", "eval")]
-    assert "--text-field=abstract" in lines[0] and lines[1].endswith(" KEYS model.train=last-2")
-    assert not (tmp_path / "adapted").exists()
-
-
 @pytest.mark.parametrize(
     ("more", "names"),
     [
@@ -224,6 +205,7 @@ def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
     printed = capsys.readouterr().out
     steps = re.findall(r"(?m)^(\d)/(\d) (\w+): ", printed)
     assert steps == [(str(number), str(len(names)), name) for number, name in enumerate(names, 1)]
+    assert not (tmp_path / "out").exists()
     assert "pairs of title and abstract (found by their names" in printed and "--fields=title,abstract" in printed
     assert adapt.main([*line, "--text-field", "abstract"]) == 0
     assert "pipelines documents" in capsys.readouterr().out
@@ -282,14 +264,3 @@ def test_bad_input_is_one_line(
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
     monkeypatch.setattr(adapt, "run_module", refuse)
     assert complaint() == "the command's own line\n"
-
-
-@pytest.mark.exhaustive
-def test_too_few_texts_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = tmp_path / "few.txt"
-    few.write_text(
-        "\n".join(f"report number {n} of a series that is far too short to hold out any of it" for n in range(30))
-    )
-    assert adapt.main(["--input", str(few), *arguments[4:], "--text-per", "line", "--min-tokens", "8"]) == 1
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "are too few to rank, 10 are needed: hold out more" in err

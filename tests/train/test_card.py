@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from huggingface_hub import ModelCard
 
 from clearspan.train.card import Origin, card, read_scores
 from clearspan.train.export import main
@@ -55,20 +54,6 @@ def test_the_card_holds_the_recipe_the_datas_fingerprint_and_the_scores(judged: 
     assert "| validation/loss, on examples held out |" in text
 
 
-def test_the_hub_reads_the_front_matter(judged: Path) -> None:
-    """As its own client parses it, and the same for the export that the run made."""
-    data = ModelCard.load(judged / "run" / "model" / "README.md").data
-    assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
-    assert {"sentence-transformers", "sentence-similarity"} <= set(data.tags)
-    (result,) = data.eval_results
-    assert (result.task_type, result.dataset_name, result.metric_type) == (
-        "semantic-similarity",
-        "dev.csv",
-        "spearman_cosine",
-    )
-    assert -100 <= result.metric_value <= 100
-
-
 def test_the_card_says_which_library_loads_what() -> None:
     assert "`AutoModel.from_pretrained` loads its transformer" in card(ENCODER, "mine", "", Origin())
     static = SimpleNamespace(**{**vars(ENCODER), "attends": False})
@@ -95,11 +80,6 @@ def test_scores_are_those_of_the_checkpoints_own_step(tmp_path: Path) -> None:
     assert "| STS-B dev, Spearman by cosine in percent | 20 | 60.25 |" in text
     front = yaml.safe_load(text.split("---\n")[1])
     assert front[INDEX][0]["results"][0]["metrics"][0]["value"] == 60.25
-
-
-def test_a_name_cannot_break_the_front_matter() -> None:
-    text = card(ENCODER, "a: {b", "training: {eval_data: x.csv}\n", Origin(4, {}, {4: {"dev_score": 1.0}}))
-    assert yaml.safe_load(text.split("---\n")[1])[INDEX][0]["name"] == "a: {b"
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ import torch
 from pytorch_metric_learning.losses import NTXentLoss
 from tokenizers import Tokenizer
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.shards import Dataset, Manifest, ShardError, keyed
-from clearspan.shards.ragged import Ragged
 from clearspan.train.config.recipe import RecipeError, load
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.stream import ExampleStream, StreamState

@@ -12,12 +12,11 @@ import yaml
 from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.data.heldout import read_dataset
 from clearspan.eval.tasks.heldout import mean_mrr
-from clearspan.shards import Dataset
-from clearspan.train.card import Origin, card
+from clearspan.train.card import Origin, card, measured
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.options import RecipeError
-from clearspan.train.selection.dev_score import evaluator, measure
+from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.model_selection import selection_criterion
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone, train_on_ranks
@@ -128,12 +127,8 @@ def test_what_cannot_be_scored_is_one_line(
 
 
 def test_each_score_has_its_own_name() -> None:
-    names = {data: f"{measure(data).data}: {measure(data).metric}" for data in ("heldout", "a/SENTEVAL", "b/de.tsv")}
-    assert names == {
-        "heldout": "held-out texts: MRR",
-        "a/SENTEVAL": "STS-B dev: Spearman by cosine",
-        "b/de.tsv": "de.tsv: Spearman by cosine",
-    }
+    names = {data: measured(data)["dataset_name"] for data in ("heldout", "a/SENTEVAL", "b/de.tsv")}
+    assert names == {"heldout": "held-out texts", "a/SENTEVAL": "STS-B dev", "b/de.tsv": "de.tsv"}
     text = card(ENCODER, "mine", "training: {eval_data: heldout}\n", Origin(4, {}, {4: {"dev_score": 51.5}}))
     assert "| held-out texts, MRR in percent |  | 51.5 |" in text
 
@@ -148,8 +143,7 @@ def test_scores_of_other_texts_or_pairs_do_not_compare(
 
     def criterion(*words: str) -> str:
         recipe = load("demo", [*options, "output=unused", *words])
-        datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
-        return selection_criterion(recipe, evaluator(recipe, datasets, None, True), None)
+        return selection_criterion(recipe, None)
 
     def of_pairs(content: str) -> str:
         pairs.write_text(content)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearspan.shards.ragged import Ragged
+from clearspan.common.ragged import Ragged
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.losses import info_nce, nt_xent
 from clearspan.train.model.encoded import Encoded, Vectors

@@ -22,9 +22,9 @@ from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
 from clearspan.train.model.mlm_head import INDEX
 from clearspan.train.model.tokenizer import load_tokenizer
-from tests.train.conftest import TINY_MODEL, VOCABULARY, write_dataset
+from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
-from tests.train.runs import copied, same_weights
+from tests.train.runs import same_weights
 
 TEXTS = ["", "A sentence.", "A longer one, of Several words.", "words " * 100]
 HEAD = ("config.json", "model.safetensors")
@@ -79,35 +79,6 @@ def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run:
     assert before.keys() == after.keys() and not any(torch.equal(before[key], after[key]) for key in before)
 
 
-@pytest.mark.slow
-def test_a_run_does_not_go_on_with_other_settings_of_its_models_folder(
-    run: Path, source: Path, tiny: list[str], tmp_path: Path
-) -> None:
-    """Weights come from the checkpoint; a prompt and a length limit are read from the folder again."""
-    again, file = copied(run, tmp_path / "run"), source / "config_sentence_transformers.json"
-    before = file.read_text()
-    file.write_text(before.replace("Find: ", "Search: "))
-    resumed = train_alone(*given(tiny, source), f"output={again}", "--resume")
-    file.write_text(before)
-    said = f"model.path {source}: is no longer what the run in {again} read: put it back"
-    assert resumed.returncode == 2 and said in resumed.stderr and "Traceback" not in resumed.stderr
-
-
-@pytest.mark.slow
-def test_a_run_does_not_go_on_with_another_tokenizer_of_the_same_shards(
-    run: Path, source: Path, tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """Shards hold no special tokens: those around a sequence are the tokenizer's."""
-    again, bare = copied(run, tmp_path / "run"), copied(tokenizer_folder, tmp_path / "bare")
-    record = json.loads((bare / "tokenizer.json").read_text())
-    (bare / "tokenizer.json").write_text(json.dumps({**record, "post_processor": None}))
-    other = write_dataset(tmp_path / "other", documents, bare)
-    words = [word for word in given(tiny, source) if "data.text.path" not in word]
-    resumed = train_alone(*words, f"data.text.path={other}", f"output={again}", "--resume")
-    said = f"data.text.path {other}: is no longer what the run in {again} read: put it back"
-    assert resumed.returncode == 2 and said in resumed.stderr and "Traceback" not in resumed.stderr
-
-
 def test_a_head_is_sealed_with_what_an_export_needs(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,19 +109,6 @@ def test_masked_lm_goes_on_with_the_head_of_an_export(run: Path, tiny: list[str]
     assert all(torch.equal(encoder.model.get_parameter(name), trained[f"encoder.model.{name}"]) for name in names)
 
 
-def test_what_embeds_texts_does_not_see_the_head_of_an_export(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The vectors have the same bits without its files, and no library reports it."""
-    bare = copied(run / "model", tmp_path / "bare")
-    for name in (HEAD_FILE, INDEX):
-        (bare / name).unlink()
-    for load_folder in (lambda folder: SentenceTransformer(str(folder), device="cpu"), load_model):
-        assert np.array_equal(*(load_folder(folder).encode(TEXTS) for folder in (run / "model", bare)))
-    _, info = AutoModel.from_pretrained(run / "model", add_pooling_layer=False, output_loading_info=True)
-    assert not any(info.values()) and "LOAD REPORT" not in capfd.readouterr().err
-
-
 def test_an_export_without_masked_lm_has_no_head(run: Path, tmp_path: Path) -> None:
     """As of a run whose objectives do not train it."""
     states = Checkpoints(run).model_states("last")
@@ -173,15 +131,6 @@ def test_a_disk_that_fills_up_is_one_line_whatever_is_written(run: Path, tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_another_pooling_that_the_recipe_names_is_said(source: Path, tiny: list[str], tmp_path: Path) -> None:
-    given = [option for option in tiny if option not in TINY_MODEL] + ["model.config=null", f"model.path={source}"]
-    done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")
-    assert done.returncode == 0, done.stderr
-    assert f"model.path {source}: has cls pooling, this run uses mean\n" in done.stdout
-    assert load_model(tmp_path / "run" / "model").modules[1].pooling_mode == "mean"
 
 
 def test_a_head_is_saved_out_of_the_one_tensor_in_which_zero_keeps_all_weights(

@@ -120,8 +120,3 @@ def test_a_file_that_is_no_sweep_is_one_line(tmp_path: Path, content: str, said:
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(RecipeError, match=f"own.yaml.*{said}|{said}"):
         grid.read(str(tmp_path / "own.yaml"))
-
-
-def test_an_unknown_sweep_lists_the_known() -> None:
-    with pytest.raises(RecipeError, match=r"no sweep 'figure-2'.*declutr-figure-2"):
-        grid.read("figure-2")

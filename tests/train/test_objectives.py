@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.shards.ragged import Ragged
+from clearspan.common.ragged import Ragged
 from clearspan.train import objectives
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.model.encoded import Encoded, Vectors

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from clearspan.train.options import ALL, RecipeError
-from tests.train.conftest import write_dataset
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_simcse import write_triplets
 
@@ -39,19 +38,6 @@ def test_spans_are_drawn_in_the_texts_and_pairs_are_whole(pairs: list[str]) -> N
         assert all(" ".join(map(str, span.tolist())) in joined for span in spans)
 
 
-def test_spans_of_the_texts_are_those_of_the_same_documents(
-    pairs: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """The moments, and so the budget, are those of the column."""
-    alone = ["objectives.pairs=null"]
-    folder = write_dataset(tmp_path / "documents", [document[9:209] for document in documents], tokenizer_folder)
-    found = learner_and_batch([*pairs, *alone], recipe=RECIPE)[0].of_turn(ALL)[0]
-    plain = ["objectives.spans.column=tokens", f"data.text.path={folder}", "model.init=random"]
-    expected = learner_and_batch([*pairs, *alone, *plain], recipe=RECIPE)[0].of_turn(ALL)[0]
-    assert found.columns == ("positive",) and expected.columns == ("tokens",)
-    assert found.workload().mean_tokens == pytest.approx(expected.workload().mean_tokens, rel=0.02)
-
-
 def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]) -> None:
     begun, random = (
         learner_and_batch([*pairs, *more], recipe=RECIPE)[0].encoder.base.embeddings.weight.detach()
@@ -72,8 +58,3 @@ def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]
 def test_impossible_columns_are_refused(pairs: list[str], more: list[str], reason: str) -> None:
     with pytest.raises(RecipeError, match=reason):
         learner_and_batch([*pairs, *more], recipe=RECIPE)
-
-
-def test_documents_have_no_pairs(dataset_folder: Path) -> None:
-    with pytest.raises(RecipeError, match="needs the column 'positive'"):
-        learner_and_batch([f"data.text.path={dataset_folder}", "data.text.batch_size=16"], recipe=RECIPE)

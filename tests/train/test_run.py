@@ -112,18 +112,6 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     assert Checkpoints(tmp_path / "run").last()
 
 
-@pytest.mark.exhaustive
-def test_zero_stage_1_trains_the_same_and_resumes(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
-    run, port = tmp_path / "run", 29010 + os.getpid() % 300
-    arguments = [*tiny, "training.zero_stage=1", f"output={run}"]
-    stopped = train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3)
-    assert stopped.returncode == 0, stopped.stderr
-    resumed = train_on_ranks(2, *arguments, "--resume", port=port + 1)
-    assert resumed.returncode == 0, resumed.stderr
-    for found, expected in zip(metrics(run), metrics(whole_runs[2]), strict=True):
-        assert found == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.slow
 def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, Path], texts: list[str]) -> None:
     from sentence_transformers import SentenceTransformer

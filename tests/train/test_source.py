@@ -46,23 +46,6 @@ def rich(minilm: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.exhaustive
-def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
-    minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    encoder = trained_on(minilm)
-    assert (encoder.max_tokens, encoder.pooling, encoder.notes) == (256, "mean", [])
-    tokenizer = load_tokenizer(minilm)
-    ours = encode_texts(encoder, tokenizer, TEXTS, batch_tokens=300)
-    model = exported(encoder, minilm, tmp_path / "model")
-    assert model.max_seq_length == 256
-    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(model.encode(TEXTS), ours, atol=1e-5)
-    np.testing.assert_allclose(SentenceTransformer(str(minilm), device="cpu").encode(TEXTS), ours, atol=1e-5)
-    assert "LOAD REPORT" not in "".join(capfd.readouterr())
-    assert "clearspan" not in (tmp_path / "model" / "config.json").read_text().lower()
-
-
-@pytest.mark.exhaustive
 def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
     encoder = trained_on(rich)
     expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)

@@ -124,22 +124,6 @@ def test_a_table_begins_with_a_transformers_token_embeddings(
             learner_and_batch([*both, option])
 
 
-def test_a_transformer_begins_with_the_vectors_of_a_table(run: Path, static: list[str]) -> None:
-    """Scaled to the spread of fresh embeddings; the rest of the model is as without them."""
-    layers = "num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 8, max_position_embeddings: 64"
-    options = f"model.config={{model_type: bert, hidden_size: 24, {layers}}}"
-    others = [option for option in static if "model.config." not in option]
-    encoder = learner_and_batch([*others, options, f"model.path={run / 'model'}"])[0].encoder
-    fresh = learner_and_batch([*others, options])[0].encoder
-    table = load_file(run / "model" / "model.safetensors")["embedding.weight"]
-    rows, drawn = (each.base.get_input_embeddings().weight[: len(table)] for each in (encoder, fresh))
-    ratio = (rows / table).flatten()
-    assert ratio.std() < 1e-4 * ratio.mean() and 0.9 < rows.std() / drawn.std() < 1.1
-    layer, drawn_layer = (each.base.encoder.layer[0].attention.self.query.weight for each in (encoder, fresh))
-    assert torch.equal(layer, drawn_layer)
-    assert any("gives its token embeddings" in note for note in encoder.notes)
-
-
 def test_tokens_that_a_table_lacks_get_vectors_of_their_own(run: Path, static_sentences: list[str]) -> None:
     """The sentences were made with a tokenizer that has [DEL] besides."""
     given = [o for o in static_sentences if not o.startswith("model.config.")]

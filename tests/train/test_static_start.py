@@ -55,12 +55,6 @@ def weights(dataset_folder: Path, tokenizer_folder: Path) -> Tensor:
     return inverse_frequencies([Dataset(dataset_folder)], 1500, special)[:, None]
 
 
-def test_idf_scales_the_random_vectors_by_the_frequencies_in_the_shards(
-    table: Callable[..., Tensor], weights: Tensor
-) -> None:
-    torch.testing.assert_close(table(*STATIC, "model.init=idf"), table(*STATIC) * weights)
-
-
 def test_distilled_vectors_are_those_of_each_token_alone(
     table: Callable[..., Tensor], weights: Tensor, teacher: Path, tokenizer_folder: Path
 ) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, ShardError
-from clearspan.shards.ragged import Ragged
 from clearspan.train.data.batch import Batch, Columns, Rows, TokenLists
 from clearspan.train.data.stream import ExampleStream, StreamError, StreamState
 from tests.train.conftest import VOCABULARY, write_dataset

@@ -14,13 +14,10 @@ import psutil
 import pytest
 
 from clearspan.common.commands import CommandError
-from clearspan.common.options import parse
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.options import RecipeError
 from clearspan.train.sweeps import running
-from clearspan.train.sweeps.options import Sweep
 from tests.conftest import ROOT
 from tests.train.ranks import environment
 from tests.train.test_grid import ANCHORS
@@ -57,6 +54,7 @@ class Processes:
             raise CommandError("the loss exploded", 1)
         logged = {"step": 3, "loss": 2.0 + run.name.count("=2"), "spans/loss": 1.5, "tokens": 9}
         (run / "metrics.jsonl").write_text(json.dumps(logged) + "\n")
+        (run / "model").mkdir(exist_ok=True)
         run_folder.mark_finished(run)
 
 
@@ -133,8 +131,6 @@ def test_a_folder_with_other_runs_or_files_is_refused(
         (["--data", "senteval"], "--tasks and --data go together"),
         (["--tasks", "stss", "--data", "senteval"], "unknown task 'stss'; choose from sts, transfer"),
         (["--tasks", "sts", "--data", "no-such-folder"], "no-such-folder: holds no data of the tasks sts"),
-        (["--tasks", "sts", "--data", "d", "--score", "sts"], "unknown score 'sts': give TASK/METRIC, or one of"),
-        (["--score", "sts_simcse"], "--score needs --tasks LIST and --data DIR"),
         (["--protocol", "fast"], "--protocol fast has no effect without --tasks"),
         (["objectives.spans.temperatur=1"], r"num_anchors=1,temperature=0.05: .*unknown key"),
         (["declutr-figure-2", "declutr-figure-3"], "name one sweep"),
@@ -167,8 +163,8 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
     anew.
     """
     shutil.copytree(shared_data / "senteval" / "downstream" / "TREC", tmp_path / "data" / "downstream" / "TREC")
-    score = ["--tasks", "transfer", "--data", str(tmp_path / "data"), "--score", "downstream_declutr_dev"]
-    given = [*base, *score, "--output", str(tmp_path / "out")]
+    (tmp_path / "own.yaml").write_text("grid: []\ntasks: [transfer]\nscore: downstream_declutr_dev\n")
+    given = [*base, str(tmp_path / "own.yaml"), "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     for _ in range(2):
         assert sweep.main(given) == 0 and len(processes.commands) == 8
     assert "--allow-missing" in processes.commands[1]
@@ -178,19 +174,6 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
         shutil.rmtree(tmp_path / "out" / NAMES[1] / name, ignore_errors=True)
     assert sweep.main(given) == 0
     assert [command[0] for command in processes.commands[8:]] == ["clearspan.train", "clearspan.eval"]
-
-
-@pytest.mark.parametrize("name", running.grid.names())
-def test_a_papers_sweep_is_scored_as_its_figure_where_data_is_given(name: str, shared_data: Path) -> None:
-    def asked(*words: str) -> running.Grid:
-        return running.requested(parse(Sweep, [name, *words, "--output", "o"]))[0]
-
-    if name.startswith("clear"):
-        with pytest.raises(RecipeError, match="holds no data of the tasks glue"):
-            asked("--data", str(shared_data / "senteval" / "downstream"))
-    else:
-        assert asked("--data", str(shared_data / "senteval")).score.endswith("_dev")
-    assert asked().tasks == [] and asked().score == ""
 
 
 def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None:

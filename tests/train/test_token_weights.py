@@ -4,26 +4,17 @@ import math
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 
-from clearspan.common.encoder.library import load as load_model
 from clearspan.common.model_folder import EncoderError
 from clearspan.shards import Dataset
-from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import _trained
-from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 from clearspan.train.model.source import read_source
 from clearspan.train.model.token_weights import LOWEST, inverse_frequencies, resized
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
 from tests.train.test_gradient_caching import made
-
-TEXTS = ["", "A name.", "The names of the object that a statement assigns to.", "yield " * 90]
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +61,6 @@ def test_patches_weigh_one(tiny: list[str]) -> None:
     torch.testing.assert_close(pictures, states[:3].mean(0))
     own = encoder.token_weights[[7, 900]]
     torch.testing.assert_close(text, (own[:, None] * states[3:]).sum(0) / own.sum())
-
-
-@pytest.mark.slow
-def test_the_export_weighs_as_training_does(run: Path, dataset_folder: Path) -> None:
-    model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
-    assert [type(module) for module in model] == [Transformer, WordWeights, Pooling]
-    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
-    counted = inverse_frequencies([Dataset(str(dataset_folder))], 1500, tokenizer.all_special_ids)
-    assert torch.equal(encoder.token_weights, counted) and torch.equal(model[1].emb_layer.weight[:, 0], counted)
-    packed = encode_texts(encoder, tokenizer, TEXTS)
-    np.testing.assert_allclose(model.encode(TEXTS), packed, atol=1e-5)
-    np.testing.assert_allclose(load_model(run / "model").encode(TEXTS), packed, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -28,14 +28,6 @@ def chinese(model: Any, single: str = "[CLS] $A [SEP]") -> Any:
 VOCABULARY = {token: number for number, token in enumerate(CHINESE)}
 
 
-@pytest.mark.parametrize(
-    "model", [models.BPE(VOCABULARY, []), models.WordPiece(VOCABULARY, unk_token="[UNK]"), models.WordPiece(VOCABULARY)]
-)
-def test_a_chinese_tokenizer_puts_its_special_tokens_before_and_after(model: Any) -> None:
-    found = special_tokens(chinese(model))
-    assert (found.prefix, found.suffix, found.pad, found.mask) == ([1], [2], 0, 3)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prefix", "suffix"), [("roberta-base", [0], [2]), ("bert-base-uncased", [101], [102]), ("gpt2", [], [])]
@@ -91,14 +83,6 @@ def test_a_vocabulary_with_gaps_counts_to_its_largest_id(shared_data: Path, tmp_
     folder = with_id(shared_data / "tokenizers" / "roberta-base", tmp_path / "t", 100_000, False)
     tokenizer = load_tokenizer(folder)
     assert (len(tokenizer), vocab_size(tokenizer.get_vocab())) == (50_266, 100_001)
-
-
-def test_a_file_that_no_tokenizer_fills_is_not_read(shared_data: Path, tmp_path: Path) -> None:
-    shutil.copy(shared_data / "tokenizers" / "gpt2" / "tokenizer.json", tmp_path)
-    with (tmp_path / "tokenizer.json").open("ab") as file:
-        file.truncate(1 << 28)
-    with pytest.raises(EncoderError, match=r"tokenizer\.json: more than 134,217,728 bytes"):
-        load_tokenizer(tmp_path)
 
 
 @pytest.mark.exhaustive

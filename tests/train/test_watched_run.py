@@ -2,19 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
 from clearspan.train.engine.checkpoint import Checkpoints
-from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
-from tests.train.ranks import environment, train_alone, train_on_ranks
+from tests.train.ranks import train_alone, train_on_ranks
 
 OWN_NORMS = ("spans/grad_norm", "mlm/grad_norm")
 
@@ -91,32 +87,3 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
     shorter = train_alone(*given, "training.max_steps=5")
     assert shorter.returncode == 2 and "the run has made 6 steps already" in shorter.stderr
     assert (run / "recipe.yaml").read_text() == saved
-
-
-@pytest.mark.exhaustive
-def test_a_signal_to_our_launcher_alone_saves_and_ends_well(watched: list[str], tmp_path: Path) -> None:
-    """The command has threads of numerical libraries; it ends when its rank has ended, and prints what that prints."""
-    arguments = ["--num_accelerators", "1", "--recipe", "demo"]
-    arguments += [*watched, "training.max_steps=5000", f"output={tmp_path / 'run'}"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "train", *arguments],
-        cwd=ROOT,
-        env={**environment(), "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as started:
-        assert started.stdout is not None
-        said, below = [], []
-        for line in started.stdout:
-            said.append(line)
-            if line.startswith("step 2/5,000: loss "):
-                below = psutil.Process(started.pid).children(recursive=True)
-                started.terminate()
-                assert started.wait() == 0, "".join(said)
-                assert below and not any(one.is_running() for one in below)
-    shown = "".join(said)
-    assert "stopped and saved at step" in shown and "Traceback" not in shown
-    assert "before the first step: validation loss " in shown and "training on CPU, " in shown
-    assert not any(word in shown for word in ("[INFO]", "[WARNING]", "[ERROR]", "VISIBLE_DEVICES"))
-    assert Checkpoints(tmp_path / "run").last()

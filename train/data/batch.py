@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearspan.shards.ragged import Ragged
+from clearspan.common.ragged import Ragged
 from clearspan.train.model.packing import Sequences, TokenSlices
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, ShardError, ShardInfo, keyed
 from clearspan.shards.layouts import array_of, is_array
-from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import token_columns
 from clearspan.train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
 from clearspan.train.draws import Purpose, integer_seed, name_key

@@ -1,8 +1,8 @@
 """Progress display of a run: a bar with its figures on a terminal, elsewhere a plain line at every log.
 
-    show -> loss (by objective), scores, tokens/s, documents/s, learning rate, MFU, data wait, remaining time
+    show -> loss (by objective), scores, tokens/s, learning rate, MFU, data wait, remaining time
 
-With `--quiet` only warnings are shown. `train.engine.tracking` writes the figures to files.
+`--quiet` shows nothing. `train.engine.tracking` writes the figures to files.
 """
 
 import os
@@ -27,12 +27,8 @@ def device_name(device: torch.device, ranks: int) -> str:
     return f"CPU, {threads}{f' a rank, {ranks} ranks' if ranks > 1 else ''}"
 
 
-def figures(metrics: Mapping[str, float], units: Mapping[str, str]) -> str:
-    """Return the figures of a logged step as text, the most important first.
-
-    Args:
-        units: the unit of each dataset's examples, e.g. `documents`.
-    """
+def figures(metrics: Mapping[str, float]) -> str:
+    """Return the figures of a logged step as text, the most important first."""
     texts = []
     if "loss" in metrics:
         losses = {n.split("/")[0]: loss for n, loss in metrics.items() if n.endswith("/loss") and n.count("/") == 1}
@@ -40,8 +36,6 @@ def figures(metrics: Mapping[str, float], units: Mapping[str, str]) -> str:
         texts.append(f"loss {metrics['loss']:.4g}{each}")
     if "tokens_per_s" in metrics:
         texts.append(f"{metrics['tokens_per_s']:,.0f} tokens/s")
-    rates = {unit: metrics.get(f"examples_per_s/{name}") for name, unit in units.items()}
-    texts += [f"{rate:,.3g} {unit}/s" for unit, rate in rates.items() if rate is not None]
     turns = {name.partition("/")[2]: v for name, v in metrics.items() if name.split("/")[0] == "learning_rate"}
     texts += [f"lr {turn} {rate:.2g}".replace("  ", " ") for turn, rate in turns.items()]
     texts += [f"MFU {metrics['mfu']:.0%}"] if "mfu" in metrics else []
@@ -55,11 +49,10 @@ class Display:
     Args:
         total: the steps of the run.
         step: the steps done before it was resumed.
-        units: the unit of each dataset's examples, e.g. `documents`.
     """
 
-    def __init__(self, total: int, step: int, quiet: bool, units: Mapping[str, str] | None = None) -> None:
-        self.total, self.first, self.quiet, self.units = total, step, quiet, dict(units or {})
+    def __init__(self, total: int, step: int, quiet: bool) -> None:
+        self.total, self.first, self.quiet = total, step, quiet
         self.step = step
         self.warm = time.perf_counter()
         """The time after the first step, which includes start-up and is not counted."""
@@ -70,12 +63,8 @@ class Display:
     def tell(self, line: str) -> None:
         """Print a line, above the bar if there is one, unless the run is quiet."""
         if not self.quiet:
-            self.warn(line)
-
-    def warn(self, line: str) -> None:
-        """Print a line in any case, above the bar if there is one."""
-        with self.bar.external_write_mode():
-            terminal.notice(line)
+            with self.bar.external_write_mode():
+                terminal.notice(line)
 
     def advance(self) -> None:
         """Record a step."""
@@ -86,7 +75,7 @@ class Display:
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Show the figures of a logged step."""
-        if not (text := figures(metrics, self.units)):
+        if not (text := figures(metrics)):
             return
         self.bar.set_postfix_str(text)
         if self.bar.disable:

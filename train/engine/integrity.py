@@ -24,10 +24,6 @@ class DamageError(ValueError):
     """A folder has changed since it was sealed. The message names the file."""
 
 
-class AddedError(DamageError):
-    """A folder holds a file that was added after it was sealed."""
-
-
 def files_in(folder: Path) -> list[str]:
     """Return the relative paths of all files under a folder, except its manifest and hidden files; links count."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
@@ -94,13 +90,12 @@ def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True
         alone: whether another file is an error.
 
     Raises:
-        DamageError: a file has changed or is missing.
-        AddedError: the folder holds a file that the manifest does not list.
+        DamageError: a file has changed or is missing, or the manifest does not list it.
     """
     content, files = read_manifest(folder, kind)
     present = files_in(folder)
     if alone and (added := [name for name in present if name not in files]):
-        raise AddedError(f"{folder / added[0]}: not part of it")
+        raise DamageError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
         _check_file(folder / name, files[name])
     return content

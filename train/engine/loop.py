@@ -14,7 +14,7 @@ depends on the rank: on another number of ranks, everything else stays the same.
 import hashlib
 import math
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from clearspan.train.engine.tracking import (
     layer_weights,
     peak_flops,
 )
-from clearspan.train.engine.watching import watched
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
@@ -173,7 +172,6 @@ class Trainer:
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         agreed(self._open_tracker)
-        self.watches = watched(self.recipe, self.learner)
         columns = {name: self.learner.columns(name) for name in self.feed.streams}
         prefetched = self.feed.prefetched(self.state, columns, self.learner.collate)
         batches = copied_ahead(prefetched, self.engine.device)
@@ -276,18 +274,14 @@ class Trainer:
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
     def _open_tracker(self) -> None:
-        kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
-        units = kinds if len(set(kinds.values())) == len(kinds) else {name: f"{name} examples" for name in kinds}
-        display = Display(self.total, self.step, self.quiet, units)
+        display = Display(self.total, self.step, self.quiet)
         device = device_name(self.engine.device, self.ranks)
         display.tell(f"training on {device}: {self.total - self.step:,} steps")
         self.tracker = Tracker(self.run, display)
 
-    def _write(self, metrics: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+    def _write(self, metrics: dict[str, Any]) -> None:
         assert self.tracker is not None
         self.tracker.log(self.step, metrics)
-        for line in warnings:
-            self.tracker.warn(self.step, line)
 
     def _log(self, metrics: Metrics, clock: Clock) -> None:
         """Log this step's metrics (means over ranks, sums of counts), rates since the last log, and epochs."""
@@ -305,8 +299,7 @@ class Trainer:
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
-        warnings = [line for watch in self.watches for line in watch.warnings(self.step, reduced)]
-        agreed(lambda: self._write(reduced, warnings))
+        agreed(lambda: self._write(reduced))
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from clearspan.common.precision import choose
+from clearspan.common.compute import resolve
 from clearspan.train.config.recipe import load_saved
 from clearspan.train.engine.ranks import gathered
 from clearspan.train.options import Recipe, RecipeError
@@ -36,14 +36,15 @@ def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
         elif training.bf16 != began:
             changed = f"{KEY} {str(training.bf16).lower()} in place of {str(began).lower()}"
             lines.append(f"{run}: {changed}: from here on losses differ by rounding")
-    choice = choose(training.bf16, device, KEY, OFF)
+    precision = training.bf16 if isinstance(training.bf16, str) else "bf16" if training.bf16 else "fp32"
+    choice = resolve(device, precision, KEY, OFF)
     if choice.slow and device != "cpu":
         raise RecipeError(choice.line)
     if choice.line and asked == "auto" and choice.slow:
         lines.append(f"{choice.line}; the run began with bf16 and keeps it")
     elif choice.line:
         lines.append(choice.line)
-    training.bf16 = choice.bf16
+    training.bf16 = choice.precision == "bf16"
     return lines
 
 

@@ -5,7 +5,6 @@
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,12 +62,6 @@ def lines_up_to(path: Path, step: int) -> list[str]:
     return lines
 
 
-def _hide_board_errors(failure: threading.ExceptHookArgs) -> None:
-    """Print a thread's error, unless it is that of TensorBoard's writer, which its next call raises."""
-    if not type(failure.thread).__module__.startswith("tensorboard."):
-        threading.__excepthook__(failure)
-
-
 class Clock:
     """Steps, tokens, seconds, and seconds of waiting for data since the last log, without evaluation and saving."""
 
@@ -108,41 +101,20 @@ class Tracker:
 
         self.path, self.events, step = run / "metrics.jsonl", run / "tensorboard", display.step
         write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
-        threading.excepthook = _hide_board_errors
-        with contextlib.ExitStack() as opened:
-            self.lines = self.path.open("a", buffering=1)
-            opened.callback(self._close_lines)
-            self.board = SummaryWriter(str(self.events), purge_step=step + 1)
-            opened.callback(self._close_board)
-            self.display = display
-            opened.callback(self.display.close)
-            self._opened = opened.pop_all()
+        self.board = SummaryWriter(str(self.events), purge_step=step + 1)
+        self.display = display
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
         """Write the metrics of a step, as a line of JSON and to TensorBoard, and show them."""
-        with path_in_errors(self.path):
-            self.lines.write(json.dumps({"step": step, **metrics}) + "\n")
+        with path_in_errors(self.path), self.path.open("a") as lines:
+            lines.write(json.dumps({"step": step, **metrics}) + "\n")
         with path_in_errors(self.events):
             for name, value in metrics.items():
                 self.board.add_scalar(name, value, step)
         self.display.show(step, metrics)
 
-    def warn(self, step: int, line: str) -> None:
-        """Write a warning about a step's figures to metrics.jsonl, as a line of its own, and print it."""
-        with path_in_errors(self.path):
-            self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
-        with path_in_errors(self.events):
-            self.board.add_text("warning", line, step)
-        self.display.warn(line)
-
     def close(self) -> None:
-        """Close all writers, even if one of them fails."""
-        self._opened.close()
-
-    def _close_board(self) -> None:
+        """End the display, and write what TensorBoard's writer holds."""
+        self.display.close()
         with path_in_errors(self.events):
             self.board.close()
-
-    def _close_lines(self) -> None:
-        with path_in_errors(self.path):
-            self.lines.close()

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
-from clearspan.shards.ragged import Ragged
 
 PASSAGE_TOKENS = 64
 MOST_TOKENS = 1 << 24

@@ -1,4 +1,4 @@
-"""Tokenizers: load one from a folder, with bounded size and without its code; read its special tokens."""
+"""Tokenizers: load one from a folder, without its code; read its special tokens."""
 
 from pathlib import Path
 from typing import Any

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor, nn
 
+from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed
 from clearspan.shards.lengths import EDGES
-from clearspan.shards.ragged import Ragged
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.modalities import Modality
@@ -257,10 +257,6 @@ class Objective(nn.Module, abc.ABC):
     def notes(self, epochs: float) -> list[str]:
         """Return remarks at the start of a run that reads the dataset `epochs` times, a line each."""
         return []
-
-    def chance(self, examples: int) -> float | None:
-        """Return the loss of guessing; None if it is not known. `examples`: how many are contrasted with each other."""
-        return None
 
     def unjudged(self) -> str:
         """Return why the loss on held-out examples cannot pick the best checkpoint, e.g. because a bad encoder has a

@@ -20,10 +20,10 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from clearspan.shards import Dataset, ShardError, keyed
-from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import num_views
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
@@ -283,9 +283,6 @@ class Clear(ContrastiveObjective):
 
     def notes(self, epochs: float) -> list[str]:
         return self.views.notes(epochs)
-
-    def chance(self, examples: int) -> float:
-        return math.log(2 * examples - 1 + self.config.memory)
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:

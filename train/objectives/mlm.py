@@ -147,9 +147,6 @@ class MaskedLM(TokenObjective):
     def min_tokens(self, shrinks: bool) -> int:
         return self.sampler.min_tokens(shrinks) if self.sampler is not None else 0
 
-    def chance(self, examples: int) -> float:
-        return math.log(self.setting.vocab_size)
-
     def request(self, batch: Batch) -> Request:
         assert self.setting.special.mask is not None
         slots = self.num_slots(len(batch.ids))

@@ -9,7 +9,6 @@ head (supervised SimCSE's), if any, comes first, as in the published code; the h
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -113,10 +112,6 @@ class PatchContrast(ContrastiveObjective):
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({names}), "
             "whose only positive is its other view",
         ]
-
-    def chance(self, examples: int) -> float | None:
-        candidates = {"khosla": 2 * examples - 1, "paper": 0}.get(self.config.loss, examples)
-        return math.log(candidates) if candidates else None
 
     def unjudged(self) -> str:
         return EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""

@@ -8,7 +8,6 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -110,10 +109,6 @@ class SimCSE(ContrastiveObjective):
 
     def notes(self, epochs: float) -> list[str]:
         return [] if self.paired else same_passes(self.setting)
-
-    def chance(self, examples: int) -> float:
-        hard = examples - 1 + math.exp(self.config.hard_negative_weight or 0.0) if "negative" in self.blocks else 0.0
-        return math.log(examples + hard)
 
     def unjudged(self) -> str:
         return "" if self.paired else EQUAL_PASSES

@@ -4,7 +4,6 @@ A document's A anchors are separate rows, so its other anchors and their positiv
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -108,9 +107,6 @@ class SpanContrast(ContrastiveObjective):
 
     def min_tokens(self, shrinks: bool) -> int:
         return self.config.sampler.min_tokens(shrinks)
-
-    def chance(self, examples: int) -> float:
-        return math.log(2 * examples * self.config.sampler.num_anchors - 1 + self.config.memory)
 
     def request(self, batch: Batch) -> Request:
         spans, begin, keys = draw(batch, self.config.sampler, self.setting, self.config.column)

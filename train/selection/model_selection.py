@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from clearspan.common.encoder.fingerprint import digest
 from clearspan.train.collectives import sum_over_ranks, world
 from clearspan.train.options import DEV, HELD_OUT, Recipe
+from clearspan.train.run_folder import CHOOSING, inputs
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
@@ -19,15 +21,15 @@ SHOWN = (DEV, f"{PREFIX}loss")
 """The figures that measure how good a checkpoint is."""
 
 
-def selection_criterion(recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None) -> str:
+def selection_criterion(recipe: Recipe, held_out: HeldOut | None) -> str:
     """Return what picks the best checkpoint: a score or loss, with the hash of the data that it is computed on; "" if
     nothing does. Figures by another criterion do not compare. The paths of the data do not count.
     """
-    if not recipe.training.eval_steps:
+    eval_data = recipe.training.eval_data
+    if not recipe.training.eval_steps or not (eval_data or (held_out and held_out.judging)):
         return ""
-    if evaluate:
-        return f"score on {'texts held out' if recipe.training.eval_data == HELD_OUT else 'pairs'} {evaluate.data}"
-    return f"loss on {held_out.data}" if held_out and held_out.judging else ""
+    keys = CHOOSING if eval_data in ("", HELD_OUT) else ("training.eval_data",)
+    return f"{'score' if eval_data else 'loss'} on {digest(**inputs(recipe, keys))}"
 
 
 class Judge:
@@ -47,7 +49,7 @@ class Judge:
     def __init__(self, recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None, quiet: bool) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
         self.enabled = bool(recipe.training.eval_steps and (evaluate or held_out))
-        self.criterion = selection_criterion(recipe, evaluate, held_out)
+        self.criterion = selection_criterion(recipe, held_out)
         self.best, self.criterion_changed = float("-inf"), False
 
     def state(self) -> dict[str, Any]:

@@ -8,7 +8,6 @@ loss can distinguish a good encoder from a bad one on held-out examples (`Object
 objective it is not logged.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from clearspan.train.collectives import autocast, sum_over_ranks, world
-from clearspan.train.data.feed import listed
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
@@ -37,7 +35,6 @@ class HeldOut:
     Attributes:
         unjudged: objective -> why its loss cannot pick the best checkpoint.
         judging: objective -> its weight, for the objectives whose loss can.
-        data: hash of the examples' shards, wherever these are.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
@@ -45,23 +42,16 @@ class HeldOut:
         objectives = [each for turn in learner.turns for each in learner.of_turn(turn) if each.data in self.streams]
         self.unjudged = {each.name: reason for each in objectives if (reason := each.unjudged())}
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
-        shards = listed({name: stream.dataset for name, stream in self.streams.items()})
-        self.data = hashlib.sha256(shards.encode()).hexdigest()
 
     def notes(self) -> list[str]:
         """Return a line about what picks the best checkpoint of a run without `training.eval_data`, and why the other
         losses cannot.
         """
-        picking = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)}"
-        if not self.unjudged:
-            return [f"training.eval_data is not set: {picking}"]
-        reasons = "; ".join(
-            f"the loss of objectives.{name} does not count ({reason})" for name, reason in self.unjudged.items()
-        )
-        choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
+        picking = "the last checkpoint is exported, since no held-out loss can pick one"
         if self.judging:
-            choice = f"{picking} only"
-        return [f"{choice}: {reasons}; to pick it by a score, set training.eval_data (heldout needs no labels)"]
+            picking = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)}"
+        reasons = [f"that of objectives.{name} does not count ({reason})" for name, reason in self.unjudged.items()]
+        return [f"training.eval_data is not set: {'; '.join([picking, *reasons])}"]
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Grids of runs: the combinations of a recipe's keys that a sweep trains, and the names of the runs.
+"""Grids of runs: the combinations of a recipe's keys that a sweep trains, the names of the runs, the command's options.
 
     --grid KEY=A,B               an axis: runs with A, runs with B
     --grid "KEY=A,B;OTHER=C,D"   an axis whose keys vary together: runs with A and C, runs with B and D
@@ -12,9 +12,11 @@ import hashlib
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import typed
 from clearspan.train.config.layers import parse, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
@@ -46,7 +48,7 @@ class Grid:
         grid: the axes.
         recipe: the recipe of all runs; "": an axis has the key `recipe`.
         tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
-        score: the one of the tasks' scores that the table has first: an average, or TASK/METRIC.
+        score: the average of the tasks that the table has first.
     """
 
     grid: list[Axis]
@@ -152,3 +154,24 @@ def read(name_or_file: str) -> Grid:
         return typed(Grid, read_yaml(path))
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from None
+
+
+WORDS = f"a sweep: {', '.join(names())}, or a YAML file; and recipe keys for all runs"
+GRID = "one run for each value; keys joined by ';' vary together; replaces a sweep's axis of the same first key"
+LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Options):
+    """The command `sweep`."""
+
+    words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
+    output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR")]
+    recipe: Annotated[str, Flag("the runs' recipe (default: the sweep's)", "NAME-or-FILE")] = ""
+    grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
+    launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""
+    tasks: Annotated[str, Flag("tasks of `clearspan eval` (default: the sweep's)", "LIST")] = ""
+    data: Annotated[str, Flag("the tasks' data; without it no run is evaluated", "DIR")] = ""
+    protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
+    dry_run: Annotated[bool, Flag("list the runs and what each changes; no training")] = False
+    quiet: Quiet = False

@@ -13,7 +13,6 @@ import json
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,11 +26,8 @@ from clearspan.train.config.recipe import load
 from clearspan.train.options import DEV, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import MODEL, repeated
 from clearspan.train.sweeps import grid
-from clearspan.train.sweeps.grid import RECIPE, Grid, Run, short_names
-from clearspan.train.sweeps.options import Sweep
+from clearspan.train.sweeps.grid import RECIPE, Grid, Run, Sweep, short_names
 
-LEFT_BEHIND_S = 60
-"""Seconds to wait for a run that a killed sweep left behind: its ranks save and end within a step."""
 EVAL, TABLE = "eval", "table.csv"
 
 Scores = dict[str, float]
@@ -50,21 +46,16 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     axes = [grid.parse_axis(text) for text in options.grid]
     sweep = (grid.read(names[0]) if names else Grid([])).with_axes(axes)
     given = [word.strip() for word in options.tasks.split(",") if word.strip()]
-    score = options.score or ("" if given else sweep.score)
     tasks = given or (sweep.tasks if options.data else [])
-    sweep = dataclasses.replace(sweep, recipe=options.recipe or sweep.recipe, tasks=tasks, score=score if tasks else "")
-    varied, known = {key for axis in sweep.grid for key in axis}, [*AVERAGES, *HALVES]
+    sweep = dataclasses.replace(sweep, recipe=options.recipe or sweep.recipe, tasks=tasks)
+    varied, known = {key for axis in sweep.grid for key in axis}, ["", *AVERAGES, *HALVES]
     keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
         ("output" in varied | keys, "output: each run has its own folder in that of --output"),
         *((key in keys, f"{key}: the grid varies it too: give its only value as --grid {key}=VALUE") for key in varied),
         (bool(options.data) != bool(tasks), "--tasks and --data go together: give both or none"),
-        (bool(options.score) and not tasks, "--score needs --tasks LIST and --data DIR"),
+        (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
         (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
-        (
-            bool(score) and "/" not in score and score not in known,
-            f"unknown score {score!r}: give TASK/METRIC, or one of {one_of(score, known)}",
-        ),
     )
     try:
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
@@ -93,7 +84,6 @@ def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
         CommandError, ValueError, OSError: the run failed, was stopped before its end, or its folder holds another run.
     """
     folder = options.output / run.name
-    wait_for(folder)
     recipe = recipe_of(run, options.output, overrides)
     if (state := repeated(recipe)) == "finished":
         return
@@ -104,18 +94,6 @@ def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
     run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], "train", options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
-
-
-def wait_for(run: Path) -> None:
-    """Wait until a run that a killed sweep left behind has saved and ended."""
-    for second in range(LEFT_BEHIND_S if run.is_dir() else 0):
-        try:
-            with files.locked(run):
-                return
-        except files.InUseError:
-            if second == 0:
-                terminal.notice(f"{run.name}: waits for the end of its run, which a killed sweep left behind")
-            time.sleep(1)
 
 
 def results(run: Path, options: Sweep) -> Path:
@@ -143,10 +121,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
     if scored.is_file():
         content = json.loads(scored.read_text())
         tasks = {task: {k: v for k, v in each.items() if v is not None} for task, each in content["scores"].items()}
-        task, slash, metric = score.rpartition("/")
-        if slash and metric in tasks.get(task, {}):
-            scores[score] = tasks[task][metric]
-        chosen = average(score, tasks, least=1) if score and not slash else None
+        chosen = average(score, tasks, least=1) if score else None
         for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
             if mean["value"] is not None:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = float(mean["value"])

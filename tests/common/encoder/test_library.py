@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
-    Normalize,
     Pooling,
     StaticEmbedding,
     Transformer,
@@ -74,17 +73,6 @@ def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
     np.testing.assert_allclose(norms(embeddings), 1, atol=1e-5)
     assert (model.name, model.dim, model.modules.max_seq_length) == ("model", 384, 256)
     assert model.encode([]).shape == (0, 384)
-
-
-@pytest.mark.slow
-def test_a_dense_module_and_another_pooling_are_the_librarys_own(minilm: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    folder = saved(minilm, tmp_path / "model", Pooling(384, ("max", "cls")), Dense(768, 48), Normalize())
-    model = load(folder)
-    assert model.dim == 48
-    np.testing.assert_allclose(
-        model.encode(TEXTS), SentenceTransformer(str(folder), device="cpu").encode(TEXTS), atol=1e-5
-    )
 
 
 @pytest.mark.slow
@@ -169,15 +157,6 @@ def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
 
 
 @pytest.mark.slow
-def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 48), Normalize())
-    embeddings = load(folder, precision="bf16").encode(TEXTS[:3])
-    np.testing.assert_allclose(norms(embeddings), 1, atol=1e-6)  # in bfloat16, 1 is accurate to 2^-9
-    np.testing.assert_allclose(cosines(embeddings, load(folder).encode(TEXTS[:3])), 1, atol=1e-2)
-
-
-@pytest.mark.slow
 def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callable[..., Model], roberta: Path) -> None:
     base = loaded(roberta).fingerprint
     assert base == loaded(roberta, "mean").fingerprint
@@ -213,36 +192,6 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
         load(folder)
 
 
-@pytest.mark.slow
-def test_a_pooler_that_is_used_must_be_there(loaded: Callable[..., Model], minilm: Path, tmp_path: Path) -> None:
-    """A missing pooler of BERT is initialized at random, which matters only if it is used."""
-    from safetensors.torch import load_file, save_file
-
-    folder = shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("model.safetensors"))
-    weights = load_file(minilm / "model.safetensors")
-    kept = {name: weight for name, weight in weights.items() if not name.startswith("pooler.")}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    np.testing.assert_allclose(load(folder).encode(TEXTS), loaded(minilm).encode(TEXTS), atol=1e-6)
-    modules = [
-        module for module in json.loads((folder / "modules.json").read_text()) if "Pooling" not in module["type"]
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    uses = {"method": "forward", "method_output_name": "pooler_output"}
-    settings = {"modality_config": {"text": uses}, "module_output_name": "sentence_embedding"}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
-    with pytest.raises(EncoderError, match=r"lacks 2 of its weights: pooler\.dense\.bias, pooler\.dense\.weight"):
-        load(folder)
-
-
-def test_a_tokenizer_that_names_an_absurd_id_is_refused_before_it_is_copied(minilm: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(minilm, tmp_path / "model")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["model"]["vocab"]["zebra crossing"] = 4_000_000_000
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(EncoderError, match=r"'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"):
-        load(folder)
-
-
 def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="no such folder"):
         load(tmp_path / "absent")
@@ -265,11 +214,6 @@ def static(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("static")
     SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))
     return folder
-
-
-def test_a_static_folder_encodes_as_its_library_does(static: Path) -> None:
-    texts = ["", "A text.", "another text of several words " * 300]
-    np.testing.assert_allclose(load(static).encode(texts), SentenceTransformer(str(static)).encode(texts), atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import Tokenizer
 
 from clearspan.common.encoder import library, static
-from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.folder import load
 from clearspan.common.fast_tokenizer import AWKWARD
 from clearspan.common.model_folder import EncoderError
 from tests.conftest import ROOT
@@ -99,12 +99,6 @@ def test_another_folder_is_left_to_the_library(made: Callable[..., Path], change
     if change == "surplus":
         save_file({**table, "weights": torch.ones(30522)}, folder / "model.safetensors")
     assert isinstance(load(folder, device="cpu:0" if change == "device" else "cpu"), library.Model)
-
-
-def test_auto_is_the_cpu_for_a_static_model_alone(made: Callable[..., Path], minilm: Path) -> None:
-    static_folder = made()
-    asked = [(static_folder, "auto"), (static_folder, "cuda"), (minilm, "auto")]
-    assert [device_of(*each) for each in asked] == ["cpu", "cuda", "auto"]
 
 
 @pytest.mark.parametrize(

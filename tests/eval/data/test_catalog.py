@@ -3,20 +3,17 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clearspan.eval.data.__main__ import main
-from clearspan.eval.data.catalog import Compared, DataSet, File, Finding, catalog, check, compared
+from clearspan.eval.data.catalog import Compared, Finding, catalog, check, compared
 from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.tables.averages import AVERAGES, UNSCORED
 from clearspan.eval.tables.published import tables
 from clearspan.eval.tasks import sts
-from tests.conftest import exit_code
 
 
 def finding(data: Path, name: str) -> Finding:
@@ -51,14 +48,9 @@ def test_a_file_of_a_task_is_compared_with_the_known_copy(shared_data: Path, tmp
         return replace(compared(file), sha256="")
 
     fewer, more = "TREC_10.label: 100 rows, not 500", "TREC_10.label: 1,000 rows, not 500"
-    assert written(lines[:100]) == Compared("", 100, fewer, is_truncated=True, remark=fewer)
-    assert written([*lines, *lines]) == Compared("", 1000, more, remark=more)
-    assert written([*lines[1:], lines[0]]) == Compared("", 500, remark="TREC_10.label differs from the known copy")
-
-
-def test_a_file_that_the_catalog_does_not_have_is_only_hashed(tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_bytes(b"my own pairs")
-    assert compared(tmp_path / "mine.csv") == Compared(hashlib.sha256(b"my own pairs").hexdigest(), 1)
+    assert written(lines[:100]) == Compared("", 100, fewer, has_other_rows=True, is_truncated=True)
+    assert written([*lines, *lines]) == Compared("", 1000, more, has_other_rows=True)
+    assert written([*lines[1:], lines[0]]) == Compared("", 500, "TREC_10.label differs from the known copy")
 
 
 def test_every_data_set_says_where_it_is_from_and_has_files() -> None:
@@ -86,39 +78,6 @@ def test_what_lacks_a_file_is_not_whole_and_what_has_none_is_absent(shared_data:
     assert found.rows == {"rt-polarity.pos": 5331}
     absent = finding(tmp_path, "SUBJ")
     assert (absent.state, absent.place) == ("absent", tmp_path / "senteval" / "downstream" / "SUBJ")
-
-
-def test_a_truncated_file_is_not_whole(shared_data: Path, tmp_path: Path) -> None:
-    file = copied(shared_data, tmp_path, "TREC") / "train_5500.label"
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-    rows = content[: len(content) // 2].count(b"\n") + 1
-    found = finding(tmp_path, "TREC")
-    assert found.state == "not whole"
-    assert found.problems == [f"{file}: {rows:,} rows, not 5,452"]
-
-
-def test_other_bytes_with_the_same_rows_are_whole_and_noted(shared_data: Path, tmp_path: Path) -> None:
-    file = copied(shared_data, tmp_path, "MR") / "rt-polarity.pos"
-    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    found = finding(tmp_path, "MR")
-    assert (found.state, found.notes) == ("whole", ["rt-polarity.pos differs from the known copy"])
-
-
-def test_each_kind_of_row_is_counted(tmp_path: Path) -> None:
-    contents = {
-        "lines": b"a\n\nb", "header": b"name\na\nb\n", "filled": b"1\n\n2\n \n", "records": b".I 1\n.T\nx\n.I 2\n",
-    }  # fmt: skip
-    (tmp_path / "glue" / "own").mkdir(parents=True)
-    for kind, content in contents.items():
-        (tmp_path / "glue" / "own" / kind).write_bytes(content)
-    files = tuple(
-        File(kind, kind, (3 if kind == "lines" else 2,), hashlib.sha256(c).hexdigest())  # type: ignore[arg-type]
-        for kind, c in contents.items()
-    )
-    (found,) = check(tmp_path, [DataSet("own", "glue", "http://", "", files, ("own",), "own")])
-    assert (found.state, found.problems) == ("whole", [])
-    assert found.rows == {"lines": 3, "header": 2, "filled": 2, "records": 2}
 
 
 def test_data_is_found_where_the_evaluator_finds_it(shared_data: Path) -> None:
@@ -151,24 +110,3 @@ def test_what_is_there_and_not_whole_fails_the_command(
     assert found["MR"]["state"] == "not whole"
     assert "1 rows, not 5,331" in found["MR"]["problems"][0]
     assert found["CR"]["state"] == "absent" and found["CR"]["source"].startswith("https://")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["check", "/no/such"], "no such folder: /no/such"),
-        (["check"], "the following arguments are required: DIR"),
-        (["fetch", "."], "invalid choice: 'fetch'"),
-    ],
-)
-def test_bad_arguments_are_held_to_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code(main, *arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and message in err and err.count("\n") == 1
-
-
-def test_the_command_starts_without_torch() -> None:
-    code = "import sys, eval.data.__main__; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,6 +1,5 @@
 """Held-out collections: crops that do not overlap, the same every time, and one line for what cannot be ranked."""
 
-import csv
 import json
 import re
 import shutil
@@ -13,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from clearspan.common.words import word_spans
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_all, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
@@ -43,13 +41,6 @@ def test_crops_lie_anywhere_and_either_may_be_the_query() -> None:
     starts = np.array([[int(crop.split()[0]) for crop in pair] for pair in drawn if pair])
     assert 100 < (starts[:, 0] < starts[:, 1]).sum() < 200
     assert starts.min() == 0 and max(int(crop.split()[-1]) for pair in drawn if pair for crop in pair) == 99
-
-
-def test_text_without_spaces_is_cut_between_characters() -> None:
-    text = "机器学习是人工智能的一个分支,研究计算机怎样模拟人类的学习行为。"
-    pair = crops(text, 3)
-    assert pair is not None and all(crop in text and len(crop) >= FEWEST_WORDS for crop in pair)
-    assert len(word_spans(text)) > 25
 
 
 @pytest.mark.exhaustive
@@ -135,13 +126,6 @@ def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path
         find(tmp_path)
 
 
-def test_a_csv_without_a_field_text_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "texts.csv"
-    path.write_text("title,body\na,b\n")
-    with pytest.raises(DataError, match=r"texts.csv:1: expected a header with text"):
-        read(path)
-
-
 def test_what_holds_no_held_out_text_is_one_line(
     sentence_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,30 +153,6 @@ def test_images_are_refused(tmp_path: Path) -> None:
     Manifest("images", {"options": {}, "split": "validation"}, [], counts).save(str(tmp_path))
     with pytest.raises(DataError, match=rf"{tmp_path}: holds images, not text: give documents, sentences or triplets"):
         read(tmp_path)
-
-
-def test_a_triplets_sentence_ranks_the_positives(shared_data: Path, tmp_path: Path) -> None:
-    """Equal sentences of a half are one query, with the positives of all of them."""
-    with (shared_data / "nli/snli_triplets.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:41]
-    rows.append([rows[0][0], rows[1][1], ""])
-    tokenizer = shared_data / "tokenizers/bert-base-uncased"
-    bert = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    columns = KINDS["triplets"].schema(pa.uint16())
-    left, right = ([bert.encode(row[side], add_special_tokens=False).ids for row in rows] for side in (0, 1))
-    lists = [pa.array(side, columns.field("tokens").type) for side in (left, right)]
-    batch = pa.RecordBatch.from_arrays([pa.array(range(len(rows))), *lists], schema=columns)
-    folder = publish(tmp_path / "validation", "triplets", [batch], tokenizer, 100_000)
-    answers: dict[str, set[str]] = {}
-    for picking in (False, True):  # each row is in one of the halves
-        half = read_dataset(folder, picking=picking).collection
-        assert len({*half.queries}) == len(half.queries)
-        for query, relevant in zip(half.queries, half.relevant, strict=True):
-            answers.setdefault(query, set()).update(half.documents[place] for place in relevant)
-    expected: dict[str, set[str]] = {}
-    for query, positive in zip(left, right, strict=True):
-        expected.setdefault(bert.decode(query), set()).add(bert.decode(positive))
-    assert answers == expected and len(answers[bert.decode(left[0])]) > 1
 
 
 @pytest.mark.parametrize(("num_words", "names"), [(40, ["", "/passages"]), (5, [""])])

@@ -48,17 +48,17 @@ def test_published_files_are_read_whole(
 @pytest.mark.parametrize(("split", "num"), [("dev", 9842), ("test", 9824)])
 def test_snli_is_read_line_by_line(shared_data: Path, split: str, num: int) -> None:
     pairs = read_snli(shared_data / "senteval/downstream/SNLI", split)
-    assert len(pairs) == len(pairs.left) == len(pairs.right) == num
+    assert [len(pairs), *map(len, pairs.columns)] == [num] * 3
     if split == "dev":
         assert pairs.labels[:3].tolist() == [1, 0, 2]  # neutral, entailment, contradiction
-        assert pairs.right[0].startswith("The sisters")
+        assert pairs.columns[1][0].startswith("The sisters")
 
 
 def test_two_files_are_two_classes_the_positive_first(tmp_path: Path) -> None:
     (tmp_path / "custrev.pos").write_bytes(b"works  fine .\n\ncaf\xe9 mode \r\n")
     (tmp_path / "custrev.neg").write_bytes(b"broke\n")
     data = read_two_classes(tmp_path / "custrev.pos", tmp_path / "custrev.neg")
-    assert data.texts == ["works fine .", "", "café mode", "broke"]  # CR and MPQA have empty sentences
+    assert data.columns[0] == ["works fine .", "", "café mode", "broke"]  # CR and MPQA have empty sentences
     assert data.labels.tolist() == [1, 1, 1, 0]
 
 
@@ -67,7 +67,7 @@ def test_snli_sentences_are_latin_1(tmp_path: Path) -> None:
     (tmp_path / "s2.train").write_bytes(b"C\nD\n")
     (tmp_path / "labels.train").write_text("contradiction\nentailment\n")
     pairs = read_snli(tmp_path, "train")
-    assert (pairs.left, pairs.right, pairs.labels.tolist()) == (["A café", "B b"], ["C", "D"], [2, 0])
+    assert (pairs.columns, pairs.labels.tolist()) == ((["A café", "B b"], ["C", "D"]), [2, 0])
 
 
 def test_probing_splits_by_line_and_orders_classes_by_name(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_probing_splits_by_line_and_orders_classes_by_name(tmp_path: Path) -> No
     path.write_text("tr\tPRES\tHe  walks .\nva\tPAST\tHe walked .\ntr\tPAST\tShe ran .\nte\tPRES\tShe runs .\n")
     splits, classes = read_probing(path)
     assert classes == ("PAST", "PRES")
-    assert {split: (data.texts, data.labels.tolist()) for split, data in splits.items()} == {
+    assert {split: (data.columns[0], data.labels.tolist()) for split, data in splits.items()} == {
         "train": (["He walks .", "She ran ."], [1, 0]),
         "dev": (["He walked ."], [0]),
         "test": (["She runs ."], [1]),
@@ -96,16 +96,12 @@ def test_the_probing_folder_is_found_from_where_a_user_points(tmp_path: Path, in
     ("read", "content", "message"),
     [
         (partial(read_sst, num_classes=2), "good\t1\nbad", r"table:2: expected a sentence, a TAB and its label"),
-        (partial(read_sst, num_classes=2), "good\t2\n", r"table:1: expected one of 0, 1 as label, found '2'"),
         (partial(read_sst, num_classes=5), "4 fine\n3\n", r"table:2: expected a label, a space and its sentence"),
-        (partial(read_sst, num_classes=5), "5 fine\n", r"table:1: expected one of 0, 1, 2, 3, 4 as label"),
         (read_trec, "NUM:dist How far ?\nNUM", r"table:2: expected COARSE:fine, a space and a question, found 'NUM'"),
-        (read_trec, "ANIMAL:dog Which ?\n", r"table:1: expected one of ABBR, .* found 'ANIMAL'"),
         (read_mrpc, "1\t2\t3\ta\tb\n", r"table:1: expected a header with a field Quality"),
         (read_mrpc, "Quality\tx\n", r"table: holds no pair"),
         (read_mrpc, "Quality\tx\n1\t2\t3\ta\tb\n1\t2\t3\tcut", r"table:3: expected 5 TAB-separated fields, found 4"),
         (read_mrpc, "Quality\tx\nyes\t2\t3\ta\tb\n", r"table:2: expected one of 0, 1 as label, found 'yes'"),
-        (read_sick_entailment, "id\tentailment_judgment\n1\ta\tb\t3\tMAYBE\n", r"table:2: .*found 'MAYBE'"),
         (read_probing, "tr\tA\tx\nxx\tA\ty\n", r"table:2: expected tr, va or te"),
         (read_probing, "tr\tA\tx\nva\tA\ty\n", r"table: holds no line of the split te; it may be truncated"),
         (read_probing, "tr\tA\tx\nva\tB\ty\nte\tA\tz\n", r"table:2: the label 'B' does not occur in the training"),

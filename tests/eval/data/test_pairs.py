@@ -1,15 +1,10 @@
 """The user's csv and tsv files of pairs, as people and programs write them; each malformed file has its message."""
 
-import csv
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from clearspan.eval.data.pairs import read_pairs
-from clearspan.eval.data.sts import Pairs
+from clearspan.eval.data.sts import Pairs, read_pairs
 from clearspan.eval.files import DataError
 
 
@@ -23,42 +18,9 @@ def rows(pairs: Pairs) -> list[tuple[str, str, float]]:
     return list(zip(pairs.left, pairs.right, pairs.gold.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("language", "left", "right"),
-    [
-        ("de", "Ein Mann mit einem Schutzhelm tanzt.", "Ein Mann mit einem Schutzhelm tanzt."),
-        ("zh", "一个戴着硬帽子的人在跳舞。", "一个戴着硬帽的人在跳舞。"),
-    ],
-)
-def test_stsb_of_other_languages_keeps_every_row(shared_data: Path, language: str, left: str, right: str) -> None:
-    sizes = {"train": 5749, "dev": 1500, "test": 1379}
-    splits = {name: read_pairs(shared_data / "stsb_multi_mt" / f"stsb-{language}-{name}.csv") for name in sizes}
-    assert {name: len(pairs) for name, pairs in splits.items()} == sizes
-    dev = splits["dev"]
-    assert (dev.left[0], dev.right[0], dev.gold[0], dev.gold[1]) == (left, right, 5.0, 4.75)
-    assert all(pairs.gold.min() == 0 and pairs.gold.max() == 5 for pairs in splits.values())
-    assert all("" not in pairs.left + pairs.right for pairs in splits.values())
-
-
 def test_a_quoted_sentence_may_hold_commas_quotes_and_line_ends(tmp_path: Path) -> None:
     path = written(tmp_path, b'"Er sagte: ""Ja, gern.""",Ja,3.5\r\n"erst\ndann",Nein,1\r\n')
     assert rows(read_pairs(path)) == [('Er sagte: "Ja, gern."', "Ja", 3.5), ("erst dann", "Nein", 1.0)]
-
-
-texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(lambda text: " ".join(text.split()))
-written_rows = st.lists(st.tuples(texts, texts, st.floats(-10, 10)), min_size=1, max_size=5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
-@pytest.mark.parametrize("dialect", ["excel", "excel-tab", "unix"])
-@given(expected=written_rows)
-def test_what_pythons_own_writer_writes_is_read_again(dialect: str, quoting: int, expected: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "pairs.tsv" if dialect == "excel-tab" else "pairs.csv")
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, dialect, quoting=quoting).writerows(expected)
-        assert rows(read_pairs(path)) == expected
 
 
 @pytest.mark.parametrize("header", ["Score", "similarity", "GOLD", "label", "similarity_score", "gold label"])
@@ -85,34 +47,18 @@ def test_a_tsv_holds_commas_and_quotes_as_they_are(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("a,b,1\nno,score\n", r"csv:2: expected .* separated by commas, found 2 fields: 'no,score'"),
-        ("a;b;1\n", r"csv:1: expected two sentences and a score, separated by commas, .* 1 fields: 'a;b;1'"),
         ('"a\nb",c,1\nd,e,f,2\n', r"csv:3: expected two sentences and a score, .* 4 fields"),
-        ("a,b,1,Ann\n", r"csv:1: expected two sentences and a score, .* 4 fields"),
         ("a,b,score,who\nc,d,1\n", r"csv:2: expected 4 fields, as in the header, found 3 fields"),
-        ("sentence1,sentence2,points\n", r"csv:1: expected a number.*'points'"),
         ("a,b,1\nsentence1,sentence2,score\n", r"csv:2: expected a number.*'score'"),
-        ("score,sentence1,sentence2\n", r"csv:1: expected a number.*'sentence2'"),
-        ("a,b,nan\n", r"csv:1: expected a number"),
         ("a,b,1\nc,d,1_0\n", r"csv:2: expected a number as the pair's score, found '1_0'"),
         ("a,b,inf\n", r"csv:1: expected a number"),
-        ("a,b,1e999\n", r"csv:1: expected a number"),
-        ("a,b,\uff11\n", r"csv:1: expected a number"),
         ("a,b,\n", r"csv:1: expected a number.*''"),
-        (",,\n", r"csv:1: expected a number"),
         ('a,b,1\n"c,d,2\ne,f,3\n', r"csv:2: not a csv row \(unexpected end of data\): enclose a text"),
-        ('"No," she said,b,1\n', r"csv:1: not a csv row .*: enclose a text"),
         (b"\xff\xfea\x00", r"csv:1: not UTF-8"),
         ("", r"csv: holds no scored pair"),
-        ("\n\n", r"csv: holds no scored pair"),
-        ("a,b,score\n", r"csv: holds no scored pair"),
     ],
 )
 def test_what_is_no_row_is_named_with_file_and_line(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         read_pairs(written(tmp_path, content))
     assert "\n" not in str(error.value)
-
-
-def test_a_tsv_with_commas_between_its_cells_is_told_of_tabs(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"tsv:1: expected two sentences and a score, separated by TABs"):
-        read_pairs(written(tmp_path, "a,b,1\n", "pairs.tsv"))

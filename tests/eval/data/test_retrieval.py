@@ -20,12 +20,6 @@ def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: S
     return folder
 
 
-def test_a_document_is_its_title_and_text(tmp_path: Path) -> None:
-    corpus = [{"_id": "d1", "title": "Wing", "text": "in a slipstream ."}, {"_id": "d2", "text": "no title"}]
-    collection = read_collection(beir(tmp_path / "c", corpus, [{"_id": "q", "text": "wings"}], [("q", "d1", 1)]))
-    assert collection.documents == ["Wing in a slipstream .", "no title"]
-
-
 def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> None:
     corpus = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
     queries = [{"_id": q, "text": q} for q in ("unjudged", "irrelevant", "graded")]
@@ -36,39 +30,21 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> Non
     assert [g.tolist() for g in collection.grades] == [[2]]
 
 
-def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
-    contents = ([{"_id": "d1", "text": "one"}], [{"_id": "q", "text": "q"}], [("q", "d1", 1)])
-    folder = beir(tmp_path / "c", *contents)
-    for file in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
-        (folder / file).write_bytes((folder / file).read_bytes().replace(b"\n", b"\r\n"))
-    collection = read_collection(folder)
-    assert (collection.documents, collection.relevant[0].tolist()) == (["one"], [0])
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("corpus.jsonl", '{"_id": "d1", "text": "one"}\n{"_id": \n', r"corpus\.jsonl:2: not JSON"),
         ("corpus.jsonl", "[1]\n", r"corpus\.jsonl:1: expected a JSON object"),
         ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: field text must be a string, found None"),
-        ("corpus.jsonl", '{"_id": 7, "text": "one"}\n', r"corpus\.jsonl:1: field _id must be a string, found 7"),
         ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' occurs twice"),
-        ("queries.jsonl", '\n{"_id": "q", "text": null}\n', r"queries\.jsonl:2: field text must be a string"),
         ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected a header with a field query-id"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r":2: there is no corpus-id 'd9'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: there is no query-id 'x'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\tnan\n", r":2: score must be a whole number"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1_0\n", r":2: score must be a whole number"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
-        ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{'9' * 5000}\n", r":2: score must be a whole .{,90}$"),
         ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),
-        ("corpus.jsonl", '{"_id": "d1", "title": "\\udfff", "text": "a"}\n', r":1: field title holds"),
-        ("queries.jsonl", '{"_id": "\\ud83d", "text": "a"}\n', r"queries\.jsonl:1: field _id holds"),
-        ("corpus.jsonl", f'{{"_id": "d1", "n": {"9" * 5000}}}\n', r"corpus\.jsonl:1: not JSON"),
         ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: not JSON \(maximum recursion"),
-        ("corpus.jsonl", f'{{"_id": {[1] * 9999}, "text": "a"}}\n', r":1: field _id must be a string, .{,70}$"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* occurs twice"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t0\n", r"test\.tsv: grades no document above 0"),
     ],
@@ -131,16 +107,13 @@ CRANFIELD = {
     ("read", "file", "content", "message"),
     [
         (read_cranfield, "cranqrel", "1 1\n", r"cranqrel:1: expected query, document and a code"),
-        (read_cranfield, "cranqrel", "1 1 6\n", r"cranqrel:1: expected query, document and a code"),
         (read_cranfield, "cranqrel", "1 1 2\n1 9 2\n", r"cranqrel:2: there is no document '9'"),
-        (read_cranfield, "cranqrel", "7 1 2\n", r"cranqrel:1: there is no query '7'"),
         (read_cranfield, "cranqrel", "1 1 -1\n", r"cranqrel: grades no document above 0"),
         (read_cranfield, "cran.qry", "wings ?\n", r"cran\.qry:1: expected \.I and a number"),
         (read_cranfield, "cran.all.1400", "", r"cran\.all\.1400: holds no record"),
         (read_flickr8k, "Flickr8k.token.txt", "a.jpg\tA dog .\n", r"token\.txt:1: expected photograph#number"),
         (read_flickr8k, "Flickr8k.token.txt", "a.jpg#0\tA dog .\n", r"token\.txt: 'a\.jpg' has only one caption"),
         (read_flickr8k, "Flickr8k.token.txt", "\n", r"token\.txt: holds no caption"),
-        (read_trecqa, "test.csv", "q,l,a\n", r"test\.csv:1: expected a header with qtext, label, atext"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1\n", r"test\.csv:2: expected 3 fields"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,yes,He .\n", r"test\.csv:2: label must be 0 or 1"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1,He .\n", r"test\.csv: no question has both"),

@@ -5,10 +5,10 @@ import pytest
 from sklearn.model_selection import StratifiedKFold
 
 from clearspan.eval.fit import protocols
-from clearspan.eval.fit.classifiers import Fits, Fold, Settings
+from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings
 from clearspan.eval.fit.features import of_sentences
 from clearspan.eval.fit.folds import too_few
-from clearspan.eval.fit.protocols import L2, PROTOCOLS, Problem, Protocol, Trainer
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, Protocol, Trainer
 
 NUM = 40
 LABELS = np.array([0, 1] * (NUM // 2))

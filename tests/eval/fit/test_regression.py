@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from torch import nn
 
@@ -88,13 +86,6 @@ def test_a_dev_split_of_one_score_keeps_the_first_model() -> None:
 )
 def test_a_score_becomes_tais_distribution(score: float, row: list[float]) -> None:
     np.testing.assert_allclose(regression.score_distributions(np.array([score]))[0], row, atol=1e-6)
-
-
-@given(st.lists(st.floats(1, 5), min_size=1, max_size=20))
-def test_a_distribution_has_its_score_as_mean_and_sums_to_1(scores: list[float]) -> None:
-    found = regression.score_distributions(np.array(scores))
-    np.testing.assert_allclose(found @ np.arange(1, 6), scores, atol=1e-5)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
 
 
 def test_features_are_the_difference_and_the_product() -> None:

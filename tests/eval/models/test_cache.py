@@ -43,19 +43,6 @@ def test_another_run_finds_what_was_kept(tmp_path: Path) -> None:
     assert found(tmp_path, ["\ud800", ""]) != [None, None]
 
 
-@pytest.mark.parametrize("suffix", ["rows.npy", "hashes.npy"])
-def test_a_file_that_was_cut_off_anywhere_gives_no_row(tmp_path: Path, suffix: str) -> None:
-    texts = [f"text {number}" for number in range(4)]
-    Cache(tmp_path, DIM).add(texts, rows_of(texts))
-    (path,) = tmp_path.glob(f"*.{suffix}")
-    whole = path.read_bytes()
-    for size in range(0, len(whole), 9):
-        path.write_bytes(whole[:size])
-        cache = Cache(tmp_path, DIM)
-        assert (cache.find(texts) == -1).all()
-        assert len(cache.warnings) == 1 and "holds no readable embeddings" in cache.warnings[0]
-
-
 def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) -> None:
     Cache(tmp_path, DIM + 1).add(["text"], np.ones((1, DIM + 1), np.float32))
     (tmp_path / "2026.hashes.npy").write_text("a list of hashes, by hand")

@@ -1,6 +1,5 @@
 """The embedder: each distinct text goes through the encoder once."""
 
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,12 +51,6 @@ def test_what_is_not_kept_does_not_stay_in_memory() -> None:
     assert encoder.asked == ["a corpus", "a corpus"]
 
 
-def test_broken_embeddings_are_counted() -> None:
-    embedder = Embedder(lambda texts: np.array([[1, np.nan], [np.inf, 0], [1, 1]], np.float32))
-    embedder.embed(["x", "y", "z", "x"])
-    assert (embedder.num_nonfinite, embedder.num_texts) == (2, 3)
-
-
 def test_another_run_takes_from_the_cache_what_the_first_left_there(tmp_path: Path) -> None:
     encoder = Recorder()
     first = Embedder(encoder, Cache(tmp_path, 2))
@@ -71,28 +64,6 @@ def test_another_run_takes_from_the_cache_what_the_first_left_there(tmp_path: Pa
     assert (first.num_texts, first.num_cached, again.num_texts, again.num_cached) == (3, 0, 1, 3)
 
 
-def test_what_the_cache_took_is_not_held_in_memory_too(tmp_path: Path) -> None:
-    embedder = Embedder(Recorder(), Cache(tmp_path, 2))
-    embedder.embed(["an owl"])
-    embedder.embed(["a bird"], keep=False)
-    assert all(isinstance(block, np.memmap) for block in embedder._blocks)
-    assert len(embedder._blocks) == 2
-
-
-def test_pairs_are_compared_without_a_copy_of_all_embeddings() -> None:
-    rows = np.random.default_rng(0).normal(size=(4_000, 256)).astype(np.float32)
-    embedder = Embedder(lambda texts: rows[[int(text) for text in texts]])
-    texts = [str(number) for number in range(len(rows))]
-    embedder.embed(texts)
-    tracemalloc.start()
-    embedder.pairs(
-        {str(start): (texts[start : start + 50], texts[start + 50 : start + 100]) for start in range(0, 4_000, 100)}
-    )
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < rows.nbytes / 2
-
-
 def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp_path: Path) -> None:
     def encode(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1, np.nan if text == "bad" else len(text)] for text in texts], np.float32)
@@ -102,16 +73,6 @@ def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp
         embeddings = embedder.embed(["bad", "good", "bad"])
         np.testing.assert_array_equal(embeddings, [[1, np.nan], [1, 4], [1, np.nan]])
         assert (embedder.num_nonfinite, embedder.num_cached) == (1, cached)
-
-
-def test_an_embedding_of_zeros_is_counted_by_each_run(tmp_path: Path) -> None:
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return np.array([[0, 0] if text == "unknown" else [1, len(text)] for text in texts], np.float32)
-
-    for cached in (0, 1):
-        embedder = Embedder(encode, Cache(tmp_path, 2))
-        np.testing.assert_array_equal(embedder.embed(["unknown", "good"]), [[0, 0], [1, 4]])
-        assert (embedder.num_zero, embedder.num_nonfinite, embedder.num_cached) == (1, 0, cached)
 
 
 def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
@@ -136,11 +97,6 @@ def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
 def test_an_encoder_that_loses_a_text_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(1, 2\) for 2 texts"):
         Embedder(lambda texts: np.ones((1, 2), np.float32)).embed(["x", "y"])
-
-
-def test_unit_vectors_have_unit_norm_and_zero_stays_zero() -> None:
-    unit = unit_vectors(np.array([[3, 4], [0, 0], [np.nan, 2]], np.float32))
-    np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0, 1]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e25, 1e37])

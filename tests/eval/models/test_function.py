@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.function import FunctionEncoder, load
+from clearspan.eval.models.function import FunctionEncoder
 
 TEXTS = ["a text", "a much longer text, of many more words than the others have", "", "ein Satz"]
 
@@ -55,23 +55,6 @@ def test_texts_come_longest_first_in_batches_of_the_budget() -> None:
     batches.clear()
     model.encode(["an owl"] * 100, batch_tokens=50)
     assert [len(batch) for batch in batches] == [25] * 4
-
-
-def test_a_function_is_found_in_the_working_folder(own_module: Callable[[str], str]) -> None:
-    name = own_module("def encode(texts):\n    return [[len(text), 1.5] for text in texts]\n")
-    model = load(f"{name}:encode")
-    assert model.name == f"{name}:encode"
-    np.testing.assert_array_equal(model.encode(["owl"]), [[3, 1.5]])
-
-
-@pytest.mark.parametrize(
-    "source", ["1 / 0", "def broken(:", "import sys; sys.exit('bye')", "raise ValueError('a\\nb')"]
-)
-def test_a_module_that_cannot_be_imported_is_one_line(source: str, own_module: Callable[[str], str]) -> None:
-    name = own_module(source)
-    with pytest.raises(EncoderError, match=f"{name}:encode: the module {name} cannot be imported") as error:
-        load(f"{name}:encode")
-    assert "\n" not in str(error.value)
 
 
 def fails(texts: list[str]) -> None:

@@ -1,8 +1,5 @@
 """A model beside BM25: the scores of a slow reference, and one line for tasks that rank no documents."""
 
-import inspect
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +9,12 @@ from bm25s import BM25
 
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
-from clearspan.eval.__main__ import main
 from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models import hybrid
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid
-from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
-from clearspan.eval.tasks.retrieval import search
 
 
 @pytest.fixture(scope="module")
@@ -58,39 +52,12 @@ def test_the_scores_are_those_of_scoring_each_query_alone(
         np.testing.assert_allclose(scores, weight * z(cosine) + (1 - weight) * z(of_words), atol=2e-5)
 
 
-@pytest.mark.slow
-def test_at_the_ends_the_ranking_is_that_of_one_of_both(cranfield: Collection) -> None:
-    model = Embedder(letters)
-    for weight, alone in ((1.0, model), (0.0, Lexical("bm25"))):
-        of_both, of_one = (
-            search(*each.ranking(cranfield.queries, cranfield.documents), cranfield).scores()
-            for each in (Hybrid(model, weight), alone)
-        )
-        assert of_both == pytest.approx(of_one, abs=0.5)
-
-
 def test_tasks_without_documents_are_not_scored() -> None:
     made = Hybrid(Embedder(letters))
-    with pytest.raises(UnscoredError, match="takes embeddings, which a hybrid does not have"):
+    with pytest.raises(UnscoredError, match="which a baseline or a hybrid does not have"):
         made.embed(["a"])
     with pytest.raises(UnscoredError, match="scores pairs, and a hybrid ranks documents"):
         made.pairs({"all": (["a"], ["b"])})
-
-
-@pytest.mark.exhaustive
-def test_the_command_scores_a_model_alone_and_beside_bm25(
-    shared_data: Path, own_module: Callable[[str], str], tmp_path: Path
-) -> None:
-    (tmp_path / "data" / "retrieval").mkdir(parents=True)
-    (tmp_path / "data" / "retrieval" / "cranfield").symlink_to(shared_data / "retrieval/cranfield")
-    function = own_module(f"import numpy as np\n\n\n{inspect.getsource(letters)}") + ":letters"
-    models = {"alone": function, "hybrid": f"hybrid:{function}", "bm25": "bm25"}
-    named = [word for name, spec in models.items() for word in ("--model", spec, "--name", name)]
-    assert main([*named, "--tasks", "retrieval", "--data", "data", "--output", "scores", "--quiet"]) == 0
-    found = {name: json.loads(Path("scores", name, "results.json").read_text()) for name in models}
-    ndcg = {name: results["scores"]["retrieval/cranfield"]["ndcg@10"] for name, results in found.items()}
-    assert ndcg["alone"] < ndcg["hybrid"] < ndcg["bm25"]
-    assert found["hybrid"]["settings"]["retrieval/cranfield"]["hybrid_weight"] == HYBRID_WEIGHT
 
 
 def test_a_hybrid_is_named_by_its_model(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from scipy.sparse import issparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from clearspan.common.words import word_spans, words
+from clearspan.common.words import words
 from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
-from clearspan.eval.models.load import default_name, load
 from clearspan.eval.models.similarity import UnscoredError
 from clearspan.eval.tasks import geometry, retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
@@ -74,17 +73,9 @@ def test_pairs_are_compared_in_both_directions_and_by_subset(name: str, cranfiel
     np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_words_are_scikit_learns_and_characters_where_no_space_separates_words() -> None:
-    text = "Wind-tunnel tests, a 2nd time: naïve café, x_1!"
-    assert words(text) == CountVectorizer(lowercase=False).build_analyzer()(text)
-    assert words("机器学习 in 2024年") == ["机", "器", "学", "习", "in", "2024", "年"]
-    assert [text[slice(*span)] for span in word_spans(text)] == text.split()
-    assert words("हिन्दी में") == ["हिन्दी", "में"]  # with their vowel signs
-
-
 def test_a_task_that_takes_embeddings_is_not_scored(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
-    with pytest.raises(UnscoredError, match=r"embeddings, which the baseline tfidf does not have"):
+    with pytest.raises(UnscoredError, match=r"embeddings, which a baseline or a hybrid does not have"):
         task.score(Run(Lexical("tfidf")))
     with pytest.raises(UnscoredError, match="embeddings"):
         Lexical("bm25").embed(["a text"])
@@ -94,17 +85,3 @@ def test_texts_without_words_are_not_compared() -> None:
     collection = Collection(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
     with pytest.raises(UnscoredError, match="no word of two letters, which the baseline bow compares"):
         RetrievalTask("none", collection).score(Run(Lexical("bow")))
-
-
-def test_a_folder_of_a_baselines_name_takes_precedence(
-    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from clearspan.common.model_folder import EncoderError
-    from clearspan.eval.models.lexical import is_baseline
-
-    monkeypatch.chdir(tmp_path)
-    assert is_baseline("tfidf") and default_name("tfidf") == "tfidf"
-    with pytest.raises(EncoderError, match="tfidf: a baseline that compares words and embeds no text"):
-        load("tfidf")
-    (tmp_path / "tfidf").symlink_to(minilm)
-    assert not is_baseline("tfidf")

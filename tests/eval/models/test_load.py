@@ -34,29 +34,6 @@ def test_a_folder_a_file_and_a_function_are_told_by_what_is_there(minilm: Path, 
         assert type(load(spec)) is kind
 
 
-def test_a_colon_in_a_path_that_is_there_is_part_of_it(tmp_path: Path, vectors: Path) -> None:
-    there = vectors.rename(tmp_path / "json:loads.txt")
-    assert isinstance(load(str(there)), WordVectors)
-    assert default_name(str(there)) == "json:loads"
-
-
-def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> None:
-    with pytest.raises(EncoderError, match="which defines its own pooling"):
-        load(str(minilm), pooling="cls")
-    model = load(str(minilm), precision="bf16")
-    assert isinstance(model, Model)
-    assert {str(weight.dtype) for weight in model.modules[0].parameters()} == {"torch.bfloat16"}
-
-
-@pytest.mark.slow
-def test_a_single_text_gives_one_vector_whatever_the_model(minilm: Path, vectors: Path) -> None:
-    text = "an owl hunts at night"
-    for spec in (str(minilm), str(vectors), f"{__name__}:own"):
-        model = load(spec)
-        assert model.encode(text).shape == (model.dim,)
-        assert model.encode(text).tolist() == model.encode([text])[0].tolist()
-
-
 @pytest.mark.slow
 def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vectors: Path) -> None:
     texts = ["an owl hunts at night, and sleeps all day", "rain", "two dogs"]
@@ -116,10 +93,6 @@ def test_a_folder_is_called_by_its_name_or_its_runs(
 def test_a_file_is_called_by_its_name_without_the_formats_ending(file: str, name: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text("owl 1 2\n")
     assert default_name(str(tmp_path / file)) == name
-
-
-def test_a_function_is_called_as_it_is_given() -> None:
-    assert default_name("own.module:encode") == "own.module:encode"
 
 
 def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:

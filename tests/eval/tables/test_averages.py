@@ -5,7 +5,7 @@ import math
 import pytest
 
 from clearspan.eval.data.senteval import PROBING
-from clearspan.eval.tables.averages import AVERAGES, HALVES, SUPERVISED, UNSCORED, YEARS, average, averages
+from clearspan.eval.tables.averages import AVERAGES, HALVES, SUPERVISED, YEARS, average, averages
 from clearspan.eval.tables.published import Cell, Column, PaperTable, Row, tables
 
 STS_SCORES = {
@@ -103,12 +103,6 @@ def test_a_task_without_one_of_its_metrics_is_missing() -> None:
     assert found["value"] == pytest.approx((DOWNSTREAM - 75) / 16)
 
 
-def test_captions_are_averaged_if_they_are_scored_and_not_missed_otherwise() -> None:
-    found = average("downstream_declutr", {task: scores for task, scores in SENTEVAL.items() if task != UNSCORED})
-    assert found is not None and found["missing"] == []
-    assert found["value"] == pytest.approx((DOWNSTREAM - 50) / 16)
-
-
 def test_an_undefined_score_makes_its_average_undefined() -> None:
     found = average("sts_simcse", {**STS_SCORES, "STS14": {"spearman_all": math.nan}})
     assert found is not None
@@ -178,15 +172,6 @@ def test_version_1s_averages_are_ours_of_its_supplement(row: Row) -> None:
         found = average(name, scores)
         assert found is not None and not found["missing"]
         assert cells[head] == pytest.approx(found["value"], abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["declutr-v1-1", "declutr-v1-s1", "declutr-v1-s5"])
-def test_version_1s_avg_is_the_mean_of_its_two_averages(name: str) -> None:
-    for row in tables()[name].rows:
-        cells = head_cells(tables()[name], row)
-        downstream, probing = cells["Downstream"], cells["Probing"]
-        assert isinstance(downstream, float) and isinstance(probing, float)
-        assert cells["Avg."] == pytest.approx((downstream + probing) / 2, abs=0.0101), row.name
 
 
 @pytest.mark.parametrize(

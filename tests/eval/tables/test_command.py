@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.results import Results
 from clearspan.eval.tables.__main__ import main
-from clearspan.eval.tables.averages import YEARS
 from tests.conftest import exit_code
 from tests.eval.tables.test_averages import SENTEVAL
 
@@ -58,15 +56,6 @@ def test_a_missing_cell_is_empty_and_named(tmp_path: Path, capsys: pytest.Captur
         "mine: no CR acc, STS13 spearman_mean",
         "mine: no Avg. (downstream_declutr) without CR, STS13",
     ]
-
-
-def test_an_average_of_tasks_outside_the_table_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scores = {task: metrics for task, metrics in SENTEVAL.items() if task not in PROBING}
-    out = output(capsys, "declutr-v1-1", write(tmp_path, scores=scores))
-    assert f"note: mine: no Probing (probing_declutr) without {', '.join(PROBING)}" in out
-    sts_alone = {task: SENTEVAL[task] for task in YEARS}
-    out = output(capsys, "declutr-v1-1", write(tmp_path, scores=sts_alone))
-    assert "note: mine: no Downstream (downstream_declutr_snli) without CR, MR, " in out
 
 
 def test_undefined_scores_and_the_fast_protocol_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

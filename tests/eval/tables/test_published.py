@@ -1,7 +1,7 @@
 """The papers' figures: spot checks against the papers, and the baselines in a report."""
 
 from clearspan.eval.tables.averages import AVERAGES, HALVES
-from clearspan.eval.tables.published import baselines, tables
+from clearspan.eval.tables.published import tables
 
 NAMES = [
     "declutr-1", "declutr-2", "declutr-3", "declutr-4",
@@ -35,24 +35,3 @@ def test_every_column_names_an_average_that_there_is_or_figures() -> None:
             assert column.average is None or column.average in {*AVERAGES, *HALVES}
             assert column.minus is None or isinstance(table.cell(column.minus[1], column.minus[0]), float)
             assert sum(map(bool, (column.of, column.average, column.minus, column.environment))) <= 1
-
-
-def test_baselines_are_of_the_figures_asked_for_alone() -> None:
-    found = baselines([("STS12", "spearman_all"), ("MRPC", "f1"), ("retrieval/cranfield", "ndcg@10")])
-    assert found["SimCSE-BERT-base"] == {("STS12", "spearman_all"): 68.40}
-    assert found["SimCSE-BERT-base, supervised"] == {("STS12", "spearman_all"): 75.30}
-    assert found["GloVe"] == {("MRPC", "f1"): 81.45}
-    assert baselines([("retrieval/cranfield", "ndcg@10")]) == {}
-
-
-def test_every_family_that_papers_report_has_baselines() -> None:
-    wanted = {
-        "sts": ("STS16", "spearman_all"),
-        "transfer": ("TREC", "acc"),
-        "relatedness": ("STSBenchmark-finetune", "spearman"),
-        "probing": ("Length", "acc"),
-        "glue": ("glue/CoLA", "matthews"),
-        "stsb-multilingual": ("stsb/de", "spearman_dev"),
-    }
-    for family, key in wanted.items():
-        assert len(baselines([key])) >= 2, family

@@ -42,11 +42,6 @@ def test_alignment_is_the_mean_squared_distance() -> None:
     assert geometry.alignment(left, right) == 1.0
 
 
-def test_a_collapsed_encoder_is_aligned_and_not_uniform() -> None:
-    vectors = np.ones((5, 4), np.float32) / 2
-    assert (geometry.alignment(vectors, vectors), geometry.uniformity(vectors)) == (0, pytest.approx(0))
-
-
 def test_nothing_to_measure_is_not_a_number() -> None:
     assert math.isnan(geometry.alignment(np.empty((0, 4)), np.empty((0, 4))))
     assert math.isnan(geometry.uniformity(np.ones((1, 4))))

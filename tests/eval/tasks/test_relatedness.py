@@ -34,16 +34,6 @@ def test_both_tasks_have_the_published_sizes_and_senteval_s_order(shared_data: P
             assert keys == sorted(keys)
 
 
-def test_rows_with_the_same_key_keep_the_order_of_the_file() -> None:
-    pairs = Pairs(["b c", "a", "a b"], ["z", "y", "x"], np.array([1.0, 2.0, 1.0]))
-    ordered = relatedness.sorted_pairs(pairs)
-    assert (ordered.left, ordered.right, ordered.gold.tolist()) == (
-        ["a", "b c", "a b"],
-        ["y", "z", "x"],
-        [2.0, 1.0, 1.0],
-    )
-
-
 @pytest.mark.slow
 def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_data: Path) -> None:
     task = next(t for t in relatedness.load(shared_data / "senteval").tasks if t.name.startswith("SICK"))

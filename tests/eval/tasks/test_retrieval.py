@@ -1,7 +1,6 @@
 """Retrieval: ranks and scores against a slow, simple reference and against sentence-transformers' evaluator."""
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.encoder.library import load as load_model
-from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import Collection, read_collection
 from clearspan.eval.details import Cell
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.scores import figure
 from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import Run
@@ -78,12 +75,6 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
         patch.setattr(retrieval, "_BLOCK_SCORES", data.draw(st.integers(1, 200)))
         ranked = search(queries, documents, collection(len(documents), grades)).scores()
     assert ranked == pytest.approx(reference(queries, documents, grades), abs=1e-9)
-
-
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
-def test_the_first_are_those_of_the_whole_order_with_ties_as_they_stand(scores: list[int], depth: int) -> None:
-    whole = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
-    assert first(np.array(scores, np.float32), depth).tolist() == whole[:depth]
 
 
 def test_equal_scores_rank_in_corpus_order() -> None:
@@ -179,25 +170,13 @@ def test_figures_agree_with_sentence_transformers_on_real_captions(captions: Pat
     for metric in ("recall@1", "recall@10", "ndcg@10"):
         assert ours[metric] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-6)
     assert 60 < ours["recall@10"] < 100
-    assert {key: figure(examples) for key, examples in scored.examples.items()} == {
-        key: ours[key] for key in ("ndcg@10", "mrr")
-    }
-    tables = scored.details.tables
-    assert [table.caption for table in tables] == [
-        f"retrieval/flickr: {collection.queries[row]}\nrelevant, 1 of 4: "
-        f"{collection.documents[collection.relevant[row][0]]}"
-        for row in shown_queries(60)
-    ]
-    cells = [cell for table in tables for cell in table.rows[0][1:]]
-    assert {cell.value for cell in cells} <= set(collection.documents)
-    assert all(re.fullmatch(r"cosine 0\.\d\d", cell.note) for cell in cells)
 
 
 def test_a_folder_in_another_layout_is_missing_and_said_so(captions: Path) -> None:
     (captions / "retrieval" / "cranfield").mkdir()
     loaded = load(captions)
     assert [task.name for task in loaded.tasks] == ["retrieval/flickr"]
-    assert "corpus.jsonl, queries.jsonl, qrels/test.tsv" in loaded.missing["retrieval/cranfield"]
+    assert loaded.missing["retrieval/cranfield"].endswith("cranfield/corpus.jsonl")
 
 
 def test_the_report_shows_the_rank_of_the_relevant_document_and_marks_it() -> None:

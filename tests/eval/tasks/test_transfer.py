@@ -1,6 +1,5 @@
 """Transfer and probing: SentEval's order of rows and features, scores on real files, and data that cannot be scored."""
 
-import shutil
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.eval.data.labeled import Labeled, LabeledPairs
+from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
@@ -53,15 +52,8 @@ def test_what_is_there_loads_and_the_rest_is_named(shared_data: Path) -> None:
 
 
 def test_a_folder_that_is_no_senteval_folder_misses_every_task(tmp_path: Path) -> None:
-    assert set(transfer.load(tmp_path).missing) == {
-        *transfer.TWO_CLASSES,
-        "SST2",
-        "SST5",
-        "TREC",
-        "MRPC",
-        "SICKEntailment",
-        "SNLI",
-    }
+    others = {"SST2", "SST5", "TREC", "MRPC", "SICKEntailment", "SNLI"}
+    assert set(transfer.load(tmp_path).missing) == {*transfer.TWO_CLASSES, *others}
     assert len(probing.load_linear(tmp_path).missing) == len(probing.load_mlp(tmp_path).missing) == 10
 
 
@@ -70,7 +62,7 @@ def sentences(num: int, seed: int = 0) -> Labeled:
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, num)
     texts = [" ".join(["good" if label else "bad", *["word"] * random.integers(0, 9)]) for label in labels]
-    return Labeled(texts, labels.astype(np.int64))
+    return Labeled((texts,), labels.astype(np.int64))
 
 
 @pytest.mark.parametrize("name", ["CR", "MPQA"])
@@ -79,7 +71,7 @@ def test_nested_tasks_of_one_s_own_files_are_learned(tmp_path: Path, name: str) 
     files = [tmp_path / "downstream" / file for file in transfer.TWO_CLASSES[name]]
     files[0].parent.mkdir(parents=True)
     for label, file in zip((1, 0), files, strict=True):
-        file.write_text("".join(f"{t}\n" for t, of in zip(data.texts, data.labels, strict=True) if of == label))
+        file.write_text("".join(f"{t}\n" for t, of in zip(data.columns[0], data.labels, strict=True) if of == label))
     (task,) = transfer.load(tmp_path).tasks
     scores = task.score(run())
     assert scores.scores["acc"] > 75 and scores.scores["devacc"] > 95  # four rows alone stop the last fits
@@ -89,7 +81,7 @@ def test_nested_tasks_of_one_s_own_files_are_learned(tmp_path: Path, name: str) 
 
 def test_sentences_are_sorted_by_tokens_then_label_and_else_keep_their_order() -> None:
     texts = ["c c", "b", "a a", "", "d d"]
-    train = Labeled(texts, np.array([1, 1, 0, 1, 0]))
+    train = Labeled((texts,), np.array([1, 1, 0, 1, 0]))
     made = ClassificationTask("x", "split", {"train": train, "dev": train, "test": train}, ("0", "1"))
     assert [texts[row] for row in made.order(train)] == ["", "b", "a a", "d d", "c c"]
 
@@ -99,7 +91,7 @@ def test_sentences_are_sorted_by_tokens_then_label_and_else_keep_their_order() -
     [(False, ["b", "z", "a", "x y", "c c", "x"]), (True, ["b", "z", "c c", "x", "a", "x y"])],
 )
 def test_pairs_are_sorted_by_tokens_of_the_first_and_snli_s_of_the_second(snli: bool, expected: list[str]) -> None:
-    pairs = LabeledPairs(["c c", "a", "b"], ["x", "x y", "z"], np.array([0, 1, 2]))
+    pairs = Labeled((["c c", "a", "b"], ["x", "x y", "z"]), np.array([0, 1, 2]))
     made = ClassificationTask(
         "x",
         "split",
@@ -108,12 +100,12 @@ def test_pairs_are_sorted_by_tokens_of_the_first_and_snli_s_of_the_second(snli: 
         parts=("product",),
         snli_order=snli,
     )
-    rows = [(pairs.left[row], pairs.right[row]) for row in made.order(pairs)]
+    rows = [(pairs.columns[0][row], pairs.columns[1][row]) for row in made.order(pairs)]
     assert [text for pair in rows for text in pair] == expected
 
 
 def test_snli_labels_are_sorted_by_name() -> None:
-    pairs = LabeledPairs(["a", "b", "c"], ["x", "y", "z"], np.array([0, 1, 2]))
+    pairs = Labeled((["a", "b", "c"], ["x", "y", "z"]), np.array([0, 1, 2]))
     made = ClassificationTask(
         "x", "split", {"train": pairs}, ("entailment", "neutral", "contradiction"), parts=("left",), snli_order=True
     )
@@ -124,8 +116,8 @@ def write_snli(folder: Path, num: int) -> None:
     folder.mkdir(parents=True)
     for split in ("train", "dev", "test"):
         data = sentences(num)
-        (folder / f"s1.{split}").write_text("".join(f"{text}\n" for text in data.texts))
-        (folder / f"s2.{split}").write_text("".join(f"{text} .\n" for text in data.texts))
+        (folder / f"s1.{split}").write_text("".join(f"{text}\n" for text in data.columns[0]))
+        (folder / f"s2.{split}").write_text("".join(f"{text} .\n" for text in data.columns[0]))
         names = ["entailment" if label else "contradiction" for label in data.labels]
         (folder / f"labels.{split}").write_text("".join(f"{name}\n" for name in names))
 
@@ -143,7 +135,7 @@ def write_probing(folder: Path, file: str) -> None:
     lines = []
     for split, num in (("tr", 200), ("va", 60), ("te", 60)):
         data = sentences(num)
-        lines += [f"{split}\t{'AB'[label]}\t{text}\n" for text, label in zip(data.texts, data.labels, strict=True)]
+        lines += [f"{split}\t{'AB'[label]}\t{text}\n" for text, label in zip(data.columns[0], data.labels, strict=True)]
     (folder / file).write_text("".join(lines))
 
 
@@ -160,7 +152,7 @@ def test_probing_is_linear_or_tunes_a_hidden_layer_but_word_content_never_has_on
     assert tuned.settings["num_hidden"] in (50, 100, 200) and tuned.scores["acc"] > 95
 
 
-def test_one_class_or_fewer_examples_than_folds_are_a_sentence_that_names_the_file(tmp_path: Path) -> None:
+def test_fewer_examples_than_folds_are_a_sentence_that_names_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "downstream/CR"
     folder.mkdir(parents=True)
     (folder / "custrev.pos").write_text("good\n" * 12)
@@ -168,11 +160,4 @@ def test_one_class_or_fewer_examples_than_folds_are_a_sentence_that_names_the_fi
     with pytest.raises(
         DataError, match=r"custrev\.pos: its largest class has 12 training examples, and 10 folds need 20"
     ):
-        transfer.load(tmp_path)
-    shutil.rmtree(folder)
-    folder = tmp_path / "downstream/SST/binary"
-    folder.mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        (folder / f"sentiment-{split}").write_text("good\t1\n" * 30)
-    with pytest.raises(DataError, match=r"sentiment-train: all training examples are of one class"):
         transfer.load(tmp_path)
