@@ -159,7 +159,8 @@ def _argument(field: _Field) -> dict[str, Any]:
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = default not in (None, "", ()) and not isinstance(default, bool) and "default" not in flag.help
-    given: dict[str, Any] = {"help": flag.help + (" (default %(default)s)" if is_shown else ""), "default": default}
+    help_ = flag.help + (" (default %(default)s)" if is_shown and flag.help != argparse.SUPPRESS else "")
+    given: dict[str, Any] = {"help": help_, "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
     if field.type is bool:

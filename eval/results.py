@@ -5,6 +5,7 @@ Examples <─> examples.npz     the examples that the scores are computed from, 
 """
 
 import io
+import json
 import math
 import platform
 import zipfile
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from clearspan.common.terminal import one_line
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.scores import Difference, Examples, TaskScores, interval
 
@@ -162,8 +164,10 @@ def read(path: Path) -> Results:
     problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
-    try:
-        results = TypeAdapter(Results).validate_json(file.read_bytes(), strict=True)
+    try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
+        results = TypeAdapter(Results).validate_python(json.loads(file.read_bytes()))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{problem}: {one_line(error)}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = "".join(f"{key}: " for key in first["loc"])

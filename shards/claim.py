@@ -37,7 +37,7 @@ def claim(folder: str, name: str, content: bytes) -> None:
         return
     remedy = f"choose another --output, or delete {folder}"
     try:
-        lines = differences(dict(json.loads(old)), json.loads(content))
+        lines = [line.removeprefix("fingerprint.") for line in differences(dict(json.loads(old)), json.loads(content))]
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
     raise ClaimError(
@@ -58,6 +58,8 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
         for number, (first, second) in enumerate(zip(old, new, strict=False)):
             if first != second:
                 name = first.get("name", number) if isinstance(first, dict) else number
+                if isinstance(first, dict) and isinstance(second, dict) and second.get("name", number) != name:
+                    return [f"{prefix}: {name} there, {second['name']} now"]
                 return differences(first, second, f"{prefix}[{name}]")
     return [] if old == new else [f"{prefix}: {_short(old)} there, {_short(new)} now"]
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -148,6 +148,11 @@ def build_objectives(
         raise
     except (ValueError, EncoderError) as error:
         raise RecipeError(str(error)) from None
+    _check_built(recipe, built)
+    return built, embeddings
+
+
+def _check_built(recipe: Recipe, built: Sequence[Objective]) -> None:
     for objective in built:
         together = recipe.contrasted(objective.data)
         if together < objective.min_examples:
@@ -168,7 +173,6 @@ def build_objectives(
             "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
             "memory than a micro-batch: leave it out"
         )
-    return built, embeddings
 
 
 def build_learner(

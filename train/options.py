@@ -257,21 +257,59 @@ class Recipe:
 
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for values that cannot work together, before anything is loaded."""
-    training = recipe.training
     refuse(
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
-        (not recipe.model.path and not recipe.model.config, "model: give model.path or model.config"),
-        (bool(recipe.model.config) and "model_type" not in recipe.model.config, "model.config needs model_type"),
+    )
+    _check_model(recipe.model)
+    _check_training(recipe)
+    for name, data in recipe.data.items():
+        refuse(
+            _misnamed(f"data.{name}", name),
+            (
+                bool(data.validation) and not recipe.training.eval_steps,
+                f"data.{name}.validation has no effect with training.eval_steps 0: set how often, or leave it out",
+            ),
+            (
+                all(options.data != name for options in recipe.objectives.values()),
+                f"data.{name}: no objective reads it{did_you_mean(name, set(recipe.data) - {name})}; leave it out with "
+                f"data.{name}=null, or give it to one with objectives.NAME.data={name}",
+            ),
+        )
+    for name, options in recipe.objectives.items():
+        refuse(
+            _misnamed(f"objectives.{name}", name),
+            (name in METRICS, f"objectives.{name}: metrics begin with that name already: choose another"),
+            _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
+            (options.data not in recipe.data, f"objectives.{name}.data {not_one_of(options.data, recipe.data)}"),
+        )
+        try:
+            options.check()
+        except ValueError as error:
+            raise RecipeError(f"objectives.{name}: {error}") from None
+    _check_turns(recipe)
+
+
+def _check_model(model: ModelConfig) -> None:
+    refuse(
+        (not model.path and not model.config, "model: give model.path or model.config"),
+        (bool(model.config) and "model_type" not in model.config, "model.config needs model_type"),
         (
-            not TRAINED.fullmatch(recipe.model.train),
-            f"model.train {recipe.model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
+            not TRAINED.fullmatch(model.train),
+            f"model.train {model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
         ),
         (
-            bool(recipe.model.config) and recipe.model.train != "all",
-            f"model.train {recipe.model.train} freezes a part of the encoder, whose weights model.config draws at "
+            bool(model.config) and model.train != "all",
+            f"model.train {model.train} freezes a part of the encoder, whose weights model.config draws at "
             "random: give model.path alone, or train all",
         ),
+    )
+    check_start(model)
+
+
+def _check_training(recipe: Recipe) -> None:
+    training = recipe.training
+    refuse(
         (
             0 < training.loss_limit <= 1,
             f"training.loss_limit {training.loss_limit:g} must be more than 1, or 0 for none",
@@ -300,32 +338,6 @@ def check(recipe: Recipe) -> None:
             f"training.primary {not_one_of(training.primary, recipe.data)}",
         ),
     )
-    check_start(recipe.model)
-    for name, data in recipe.data.items():
-        refuse(
-            _misnamed(f"data.{name}", name),
-            (
-                bool(data.validation) and not training.eval_steps,
-                f"data.{name}.validation has no effect with training.eval_steps 0: set how often, or leave it out",
-            ),
-            (
-                all(options.data != name for options in recipe.objectives.values()),
-                f"data.{name}: no objective reads it{did_you_mean(name, set(recipe.data) - {name})}; leave it out with "
-                f"data.{name}=null, or give it to one with objectives.NAME.data={name}",
-            ),
-        )
-    for name, options in recipe.objectives.items():
-        refuse(
-            _misnamed(f"objectives.{name}", name),
-            (name in METRICS, f"objectives.{name}: metrics begin with that name already: choose another"),
-            _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
-            (options.data not in recipe.data, f"objectives.{name}.data {not_one_of(options.data, recipe.data)}"),
-        )
-        try:
-            options.check()
-        except ValueError as error:
-            raise RecipeError(f"objectives.{name}: {error}") from None
-    _check_turns(recipe)
 
 
 def check_start(model: ModelConfig) -> None:

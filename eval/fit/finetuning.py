@@ -107,20 +107,7 @@ def finetune(
         EncoderError: the folder holds no complete model that supports such a head.
     """
     set_seed(seed)  # for the head's weights; the Trainer seeds again for orders and dropout
-    try:
-        config = AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, num_labels=max(1, num_classes)
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
-            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        config.pad_token_id = tokenizer.pad_token_id
-        config.problem_type = "single_label_classification" if num_classes else "regression"
-        model, _ = load_model(folder, AutoModelForSequenceClassification, config=config)
-    except EncoderError:
-        raise
-    except Exception as error:  # the library raises any type of exception for a model without such a head
-        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error, MOST_SAID)})") from None
+    model, tokenizer = _with_head(folder, num_classes)
     texts, labels = train
     limit = min(settings.max_length, max_tokens(model) or settings.max_length)
     gold = [int(label) for label in labels] if num_classes else labels.tolist()
@@ -144,6 +131,25 @@ def finetune(
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return history
+
+
+def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
+    """Return a transformer with a new head, and its tokenizer."""
+    try:
+        config = AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, num_labels=max(1, num_classes)
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        config.pad_token_id = tokenizer.pad_token_id
+        config.problem_type = "single_label_classification" if num_classes else "regression"
+        model, _ = load_model(folder, AutoModelForSequenceClassification, config=config)
+    except EncoderError:
+        raise
+    except Exception as error:  # the library raises any type of exception for a model without such a head
+        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error, MOST_SAID)})") from None
+    return model, tokenizer
 
 
 def _arguments(

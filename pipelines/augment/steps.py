@@ -267,7 +267,8 @@ class Augmenter:
         is_start[1:] |= at[1:] != at[:-1] + 1
         is_start[:1] = True
         moved = Block(Ragged(sentences.tokens.values[at], sentences.tokens.offsets), is_start)
-        return _delete(moved, np.zeros(len(at), bool), self.del_id)
+        has_del = (moved.tokens.values == self.del_id).any()
+        return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def _subs(self, sentences: Block, keys: np.ndarray) -> Block:
         """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""

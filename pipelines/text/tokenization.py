@@ -193,7 +193,6 @@ class Tokenization:
         self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
         self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")
-        self._exact, self._quick = self._ids.exact, self._ids.quick
         self.start_unit()
 
     def start_unit(self) -> None:
@@ -207,17 +206,17 @@ class Tokenization:
             PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
         """
         try:
-            return self._proven(texts, sources) if self._ids.is_fast else self._exact(texts)
+            return self._proven(texts, sources) if self._ids.is_fast else self._ids.exact(texts)
         except TokenizerError as error:
             raise PipelineError(str(error)) from None
 
     def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
-        ids = self._quick(texts)
+        ids = self._ids.quick(texts)
         sample = self._sample(texts)
         heads = [texts[index][:PROOF_LONGEST] for index in sample]
         cut = any(len(texts[index]) > PROOF_LONGEST for index in sample)
-        quick = self._quick(heads) if cut else ids.take(np.array(sample, np.int64))
-        expected = self._exact(heads)
+        quick = self._ids.quick(heads) if cut else ids.take(np.array(sample, np.int64))
+        expected = self._ids.exact(heads)
         for number, index in enumerate(sample):
             if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(

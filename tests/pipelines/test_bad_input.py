@@ -9,8 +9,8 @@ import pytest
 import zstandard
 
 from clearspan.common import files
+from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards import storage
 
 
@@ -145,13 +145,14 @@ def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = Tokenization._quick
+    quick = FastTokenizer.quick
 
-    def wrong(tokenization: Tokenization, texts: list[str]) -> Ragged:
-        found = zip(texts, quick(tokenization, texts), strict=True)
-        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], tokenization.dtype)
+    def wrong(tokenizer: FastTokenizer, texts: list[str]) -> Ragged:
+        ids = quick(tokenizer, texts)
+        found = zip(texts, ids, strict=True)
+        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], ids.values.dtype)
 
-    monkeypatch.setattr(Tokenization, "_quick", wrong)
+    monkeypatch.setattr(FastTokenizer, "quick", wrong)
     assert_fails(
         pipeline("--input", head, "--min-tokens", "100"),
         "head.jsonl:0: fast tokenization and tokenizers give different ids",

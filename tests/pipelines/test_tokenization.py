@@ -139,7 +139,7 @@ def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> Non
     @given(st.lists(any_text | st.text(max_size=20), min_size=1, max_size=5))
     @settings(max_examples=80)
     def check(texts: list[str]) -> None:
-        assert [ids.tolist() for ids in made._quick(texts)] == [ids.tolist() for ids in made._exact(texts)]
+        assert [ids.tolist() for ids in made._ids.quick(texts)] == [ids.tolist() for ids in made._ids.exact(texts)]
 
     check()
 
@@ -212,9 +212,9 @@ def test_of_a_very_long_text_the_head_is_proved(
 ) -> None:
     made = of_roberta
     made.start_unit()
-    exact, proved = made._exact, []
+    exact, proved = made._ids.exact, []
     monkeypatch.setattr(tokenization, "PROOF_LONGEST", 1000)
-    monkeypatch.setattr(made, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    monkeypatch.setattr(made._ids, "exact", lambda texts: (proved.extend(texts), exact(texts))[1])
     (ids,) = made.tokenize(texts[:1], ["a"])
     assert proved == [texts[0][:1000]]
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
@@ -228,8 +228,8 @@ def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     of_roberta: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = of_roberta
-    exact, proved = made._exact, []
-    monkeypatch.setattr(made, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    exact, proved = made._ids.exact, []
+    monkeypatch.setattr(made._ids, "exact", lambda texts: (proved.extend(texts), exact(texts))[1])
     samples = []
     for size in (1, 50):
         made.start_unit()

@@ -24,6 +24,7 @@ def test_what_differs_is_named_field_by_field_and_of_lists_the_first() -> None:
         "seed: null there, 1 now",
     ]
     assert differences(old, json.loads(json.dumps(old))) == []
+    assert differences(old["inputs"], [{"name": "b", "bytes": 1}], "inputs") == ["inputs: a there, b now"]
 
 
 def test_a_folder_is_free_or_its_own(tmp_path: Path) -> None:

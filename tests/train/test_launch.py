@@ -192,3 +192,9 @@ def test_a_recipe_is_checked_without_transformers() -> None:
     )
     check = "assert 'torch' in sys.modules and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, check=True)
+
+
+def test_the_launchers_own_option_is_not_in_the_help() -> None:
+    from clearspan.train.__main__ import parser
+
+    assert "SUPPRESS" not in parser().format_help() and "local_rank" not in parser().format_help()
