@@ -83,7 +83,7 @@ def work(options: Distill) -> int:
     from clearspan.train.config.recipe import to_yaml
     from clearspan.train.export import check_replaceable, write_folder
     from clearspan.train.model.tokenizer import load_tokenizer
-    from clearspan.train.options import STATIC, ModelConfig, Recipe, check_start
+    from clearspan.train.options import STATIC, ModelConfig, Recipe, check_model
     from clearspan.train.run_folder import other_tokenizer
 
     folder = options.folder
@@ -93,7 +93,7 @@ def work(options: Distill) -> int:
     if options.model:
         model.init, model.distill = "distill", str(options.model)
     recipe = Recipe(output=str(options.output), model=model)
-    check_start(model)
+    check_model(model)
     tokenizer = load_tokenizer(folder)
     datasets = {path: Dataset(path) for path in options.shards}
     for path, dataset in datasets.items():

@@ -261,7 +261,7 @@ def check(recipe: Recipe) -> None:
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
     )
-    _check_model(recipe.model)
+    check_model(recipe.model)
     _check_training(recipe)
     for name, data in recipe.data.items():
         refuse(
@@ -290,7 +290,9 @@ def check(recipe: Recipe) -> None:
     _check_turns(recipe)
 
 
-def _check_model(model: ModelConfig) -> None:
+def check_model(model: ModelConfig) -> None:
+    """Raise RecipeError if a model cannot begin as its options say."""
+    distills = model.init == DISTILL
     refuse(
         (not model.path and not model.config, "model: give model.path or model.config"),
         (bool(model.config) and "model_type" not in model.config, "model.config needs model_type"),
@@ -303,8 +305,20 @@ def _check_model(model: ModelConfig) -> None:
             f"model.train {model.train} freezes a part of the encoder, whose weights model.config draws at "
             "random: give model.path alone, or train all",
         ),
+        (
+            model.init != "random" and model.config.get("model_type") != STATIC,
+            f"model.init {model.init} has no effect without model.config.model_type={STATIC}: leave it out",
+        ),
+        (
+            model.init != "random" and bool(model.path),
+            f"model.init {model.init} has no effect with model.path, whose token vectors are the start: leave out one",
+        ),
+        (distills and not model.distill, "model.init distill: set model.distill to the folder of an encoder"),
+        *(
+            (bool(value) and not distills, f"model.{key} {value} has no effect with model.init {model.init}")
+            for key, value in (("distill", model.distill), ("random_dims", model.random_dims))
+        ),
     )
-    check_start(model)
 
 
 def _check_training(recipe: Recipe) -> None:
@@ -336,26 +350,6 @@ def _check_training(recipe: Recipe) -> None:
         (
             bool(training.primary) and training.primary not in recipe.data,
             f"training.primary {not_one_of(training.primary, recipe.data)}",
-        ),
-    )
-
-
-def check_start(model: ModelConfig) -> None:
-    """Raise RecipeError if a static model cannot begin as `init` says."""
-    distills = model.init == DISTILL
-    refuse(
-        (
-            model.init != "random" and model.config.get("model_type") != STATIC,
-            f"model.init {model.init} has no effect without model.config.model_type={STATIC}: leave it out",
-        ),
-        (
-            model.init != "random" and bool(model.path),
-            f"model.init {model.init} has no effect with model.path, whose token vectors are the start: leave out one",
-        ),
-        (distills and not model.distill, "model.init distill: set model.distill to the folder of an encoder"),
-        *(
-            (bool(value) and not distills, f"model.{key} {value} has no effect with model.init {model.init}")
-            for key, value in (("distill", model.distill), ("random_dims", model.random_dims))
         ),
     )
 

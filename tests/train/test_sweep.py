@@ -1,6 +1,7 @@
 """Sweeps: what is started, what is skipped, what is refused; and the table of what was found."""
 
 import csv
+import functools
 import json
 import re
 import shutil
@@ -192,7 +193,9 @@ def test_a_sweep_that_is_interrupted_saves_and_gives_the_table_of_an_uninterrupt
 
     def started(name: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "train.sweep", *words, "--output", str(tmp_path / name)]
-        return subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)
+        # A process in a shell's background begins with SIGINT ignored, and so would its children.
+        heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        return subprocess.Popen(command, cwd=ROOT, env=environment(), preexec_fn=heeding, **pipes)
 
     process = started("out")
     assert process.stdout is not None
