@@ -165,9 +165,10 @@ def read(path: Path) -> Results:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
-        results = TypeAdapter(Results).validate_python(json.loads(file.read_bytes()))
+        text = json.dumps(json.loads(file.read_bytes()), ensure_ascii=False).encode("utf-8", "replace")
+        results = TypeAdapter(Results).validate_json(text, strict=True)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{problem}: {one_line(error)}") from None
+        raise DataError(f"{problem}: Invalid JSON: {one_line(error)}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = "".join(f"{key}: " for key in first["loc"])
