@@ -183,10 +183,6 @@ class Checkpoints:
             return (tag, content.get("best")), problems
         return None, problems
 
-    def best_is_initial(self) -> bool:
-        """Return whether the best checkpoint is the one before the first step."""
-        return self.best() == _tag(0)
-
     def tag(self, name: str) -> str:
         """Return the tag of the `last` undamaged checkpoint, or of the `best`, after verifying it.
 
