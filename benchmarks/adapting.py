@@ -26,7 +26,7 @@ from clearspan.eval import results
 from clearspan.eval.data.retrieval import smart_records
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.scores import resampled
-from clearspan.train.adapt import verdict
+from clearspan.train.adapt.__main__ import verdict
 
 PAIRS = 1000
 HYBRID = "hybrid:"

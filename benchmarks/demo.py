@@ -32,10 +32,10 @@ from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report.html import write_report
+from clearspan.eval.report.sections import report_lead, report_sections
+from clearspan.eval.report.summary import Summary, terminal_summary
 from clearspan.eval.request import NO_CACHE, Request
 from clearspan.eval.run import evaluate
-from clearspan.eval.sections import report_lead, report_sections
-from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train.config.recipe import load

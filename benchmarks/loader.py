@@ -35,9 +35,9 @@ from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed
+from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
 from clearspan.train.model.packing import Packed
-from clearspan.train.span_sampler import SpanConfig
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256

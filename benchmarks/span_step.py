@@ -16,13 +16,13 @@ from transformers import RobertaForMaskedLM
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
 from clearspan.train.build import forward_size
 from clearspan.train.data.batch import Batch, TokenLists
+from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
-from clearspan.train.losses import IGNORED, nt_xent
 from clearspan.train.model.encoded import Encoded, Forward
+from clearspan.train.model.losses import IGNORED, nt_xent
 from clearspan.train.model.packing import Budget
 from clearspan.train.objectives import Metrics, Objective, mlm, spans
 from clearspan.train.options import ALL
-from clearspan.train.span_sampler import SpanConfig
 
 Batches = dict[str, Batch]
 """One micro-batch, by dataset."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clearspan.eval.api import compare, evaluate, load_model
     from clearspan.pipelines.api import make_dataset, make_tokenizer, search
     from clearspan.shards import Dataset, verify
-    from clearspan.train.adapt_api import Adapted, adapt
+    from clearspan.train.adapt.api import Adapted, adapt
     from clearspan.train.api import Run, export_model, load_recipe, train_model
 
 __all__ = [
@@ -45,7 +45,7 @@ _NAMES = {
     "eval.api": ["compare", "evaluate", "load_model"],
     "pipelines.api": ["make_dataset", "make_tokenizer", "search"],
     "shards": ["Dataset", "verify"],
-    "train.adapt_api": ["Adapted", "adapt"],
+    "train.adapt.api": ["Adapted", "adapt"],
     "train.api": ["Run", "export_model", "load_recipe", "train_model"],
 }
 _PLACES = {name: f"clearspan.{module}" for module, names in _NAMES.items() for name in names}

@@ -53,10 +53,10 @@ from collections.abc import Sequence
 from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.eval.files import DataError, json_text
+from clearspan.eval.report.summary import Summary, terminal_summary
 from clearspan.eval.request import Request
 from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate
-from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.eval.tasks.registry import FAMILIES
 
 PROG = "python -m clearspan.eval"

@@ -26,11 +26,11 @@ from clearspan.eval.models.lexical import Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
+from clearspan.eval.report.sections import report_lead, report_sections
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, Scored, environment, examples_bytes, is_results
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
-from clearspan.eval.sections import report_lead, report_sections
-from clearspan.eval.summary import Summary
 from clearspan.eval.tables.averages import averages
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.registry import family

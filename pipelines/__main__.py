@@ -14,7 +14,7 @@ from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.run import RunOptions, Summary, run
-from clearspan.pipelines.search import Results, Search
+from clearspan.pipelines.search.command import Results, Search
 from clearspan.pipelines.vocabulary import Summary as LearnedSummary
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards import schema as schemas

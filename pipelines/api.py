@@ -11,8 +11,8 @@ from typing import Any
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.nearest import Hit
-from clearspan.pipelines.search import Search
+from clearspan.pipelines.search.command import Search
+from clearspan.pipelines.search.nearest import Hit
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Sequence[str | Path]

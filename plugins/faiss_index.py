@@ -15,8 +15,8 @@ import numpy as np
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kept import kept
-from clearspan.pipelines.nearest import Hit, contents_of
+from clearspan.pipelines.search.kept import kept
+from clearspan.pipelines.search.nearest import Hit, contents_of
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 

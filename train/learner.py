@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.train.data.batch import Batch, Columns, Rows
-from clearspan.train.gradient_caching import Cached, Part, cache
-from clearspan.train.losses import IGNORED
 from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
 from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.losses import IGNORED
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
+from clearspan.train.objectives._gradient_caching import Cached, Part, cache
 from clearspan.train.options import ALL
 from clearspan.train.schedules import LAYERS
 

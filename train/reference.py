@@ -143,7 +143,7 @@ def page() -> str:
     """Return the whole page in Markdown."""
     from clearspan.train import modalities, objectives, options, schedules
     from clearspan.train.config import layers
-    from clearspan.train.span_sampler import SpanConfig
+    from clearspan.train.data.span_sampler import SpanConfig
     from clearspan.train.sweeps import grid
 
     recipes = [

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
-from clearspan.pipelines import hybrid, nearest
+from clearspan.pipelines.search import hybrid, nearest
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.schema import KINDS
 from tests.pipelines.conftest import Command

@@ -15,7 +15,8 @@ import clearspan
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval import compare, results
 from clearspan.eval.api import load_model
-from clearspan.train import adapt, adapt_recipe
+from clearspan.train.adapt import __main__ as adapt
+from clearspan.train.adapt import recipe as adapt_recipe
 
 
 @pytest.fixture(scope="module")

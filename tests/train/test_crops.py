@@ -5,7 +5,7 @@ import torch
 
 from clearspan.train import draws
 from clearspan.train.config.recipe import load
-from clearspan.train.span_sampler import sample
+from clearspan.train.data.span_sampler import sample
 
 GIVEN = ["data.text.path=unused", "model.path=unused", "output=unused"]
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from clearspan.common.ragged import Ragged
 from clearspan.train.data.batch import Batch, TokenLists
-from clearspan.train.losses import info_nce, nt_xent
+from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.losses import info_nce, nt_xent
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives import (
     ContrastiveConfig,
@@ -26,7 +27,6 @@ from clearspan.train.objectives import (
     simcse,
     spans,
 )
-from clearspan.train.span_sampler import SpanConfig
 from tests.train.conftest import write_dataset
 from tests.train.ranks import run_on_ranks
 from tests.train.test_gradient_caching import cached_step, whole_step

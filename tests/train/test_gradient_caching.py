@@ -16,9 +16,9 @@ from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
-from clearspan.train.gradient_caching import cache, joined
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import ContrastiveObjective, Encoded
+from clearspan.train.objectives._gradient_caching import cache, joined
 from clearspan.train.options import ALL, Recipe, RecipeError
 from tests.train.ranks import run_on_ranks
 

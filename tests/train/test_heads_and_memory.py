@@ -12,7 +12,7 @@ from clearspan.train.build import build_feed
 from clearspan.train.config.recipe import load
 from clearspan.train.data.stream import StreamState
 from clearspan.train.learner import Learner
-from clearspan.train.losses import nt_xent
+from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.options import RecipeError
 from tests.train.ranks import run_on_ranks

@@ -16,7 +16,7 @@ from clearspan.train.data.batch import Batch, Rows, TokenLists
 from clearspan.train.data.feed import MicroBatch
 from clearspan.train.data.stream import StreamState
 from clearspan.train.learner import Learner
-from clearspan.train.losses import nt_xent
+from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Packed, pack, pack_ids
 from clearspan.train.model.tokenizer import load_tokenizer

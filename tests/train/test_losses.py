@@ -6,7 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import NTXentLoss
 
-from clearspan.train.losses import (
+from clearspan.train.model.losses import (
     _rank_among,
     accuracy,
     alignment,

@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from clearspan.train.card import Origin, card
-from clearspan.train.losses import sup_con
 from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.losses import sup_con
 from clearspan.train.objectives import Setting, simcse, spans
 from clearspan.train.options import RecipeError
 from tests.train.ranks import train_alone

@@ -17,7 +17,7 @@ TWICE = '''
 from torch import Tensor
 
 from clearspan.train.data.batch import Batch
-from clearspan.train.losses import nt_xent
+from clearspan.train.model.losses import nt_xent
 from clearspan.train.objectives import ContrastiveObjective, Encoded, Metrics, Request, Workload
 
 compared: list[int] = []

@@ -129,7 +129,7 @@ def test_texts_that_are_all_empty_are_their_special_tokens() -> None:
 
 def test_the_planned_budget_holds_the_papers_step() -> None:
     """DeCLUTR at 256 documents: 1,473 tokens a document; four standard deviations are 3.6 %."""
-    from clearspan.train.span_sampler import SpanConfig
+    from clearspan.train.data.span_sampler import SpanConfig
 
     mean, variance = SpanConfig().length_moments()
     assert mean == 1472

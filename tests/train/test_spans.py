@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clearspan.train import draws
-from clearspan.train.span_sampler import SpanConfig, Spans, beta_from_uniforms, sample
+from clearspan.train.data.span_sampler import SpanConfig, Spans, beta_from_uniforms, sample
 
 STRATEGIES = ("any", "adjacent", "subsuming")
 PAPER = SpanConfig()

@@ -44,9 +44,9 @@ from clearspan.train.engine.tracking import (
     layer_weights,
     peak_flops,
 )
-from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
+from clearspan.train.objectives._gradient_caching import Cached
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.schedules import fraction_of_peak, whole
 from clearspan.train.selection.dev_score import DevScore

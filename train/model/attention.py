@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from clearspan.train.losses import in_fp32
 from clearspan.train.model.dropout import attention as dropped_attention
+from clearspan.train.model.losses import in_fp32
 from clearspan.train.model.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"

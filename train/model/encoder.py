@@ -20,10 +20,10 @@ from transformers import PreTrainedModel
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position
-from clearspan.train.losses import in_fp32
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.dropout import replace_dropout
 from clearspan.train.model.grouping import by_length
+from clearspan.train.model.losses import in_fp32
 from clearspan.train.model.packing import Packed, SpecialTokens, pack_ids
 from clearspan.train.model.source import Inference
 from clearspan.train.model.static import StaticModel

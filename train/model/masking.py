@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clearspan.train import draws
-from clearspan.train.losses import IGNORED
+from clearspan.train.model.losses import IGNORED
 from clearspan.train.model.packing import Packed
 
 

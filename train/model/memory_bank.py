@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.train.collectives import gather
-from clearspan.train.losses import in_fp32, nt_xent, unit
+from clearspan.train.model.losses import in_fp32, nt_xent, unit
 
 
 class Memory(nn.Module):

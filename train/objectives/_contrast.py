@@ -14,8 +14,8 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from clearspan.train.collectives import gather_labels
-from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
 from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.losses import accuracy, alignment, in_fp32, uniformity
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives._contract import Metrics, Objective, Setting
 from clearspan.train.options import Count, ObjectiveConfig

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch
+from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.draws import Purpose
-from clearspan.train.losses import IGNORED, masked_lm
+from clearspan.train.model.losses import IGNORED, masked_lm
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
@@ -39,7 +40,6 @@ from clearspan.train.objectives import (
 )
 from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
 from clearspan.train.options import not_one_of
-from clearspan.train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"

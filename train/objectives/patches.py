@@ -18,8 +18,8 @@ from torch import Tensor
 from clearspan.shards import ShardError, classes, keyed
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
-from clearspan.train.losses import info_nce, sup_con
 from clearspan.train.modalities import Modality
+from clearspan.train.model.losses import info_nce, sup_con
 from clearspan.train.model.packing import Patches, Sequences
 from clearspan.train.objectives import (
     EQUAL_PASSES,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from clearspan.train.data.batch import Batch
-from clearspan.train.losses import info_nce
+from clearspan.train.model.losses import info_nce
 from clearspan.train.objectives import (
     EQUAL_PASSES,
     ContrastiveConfig,

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch
+from clearspan.train.data.span_sampler import SpanConfig, Spans, sample
 from clearspan.train.draws import Purpose
-from clearspan.train.losses import own_columns
+from clearspan.train.model.losses import own_columns
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
@@ -27,7 +28,6 @@ from clearspan.train.objectives import (
     share_a_key,
     sphere_metrics,
 )
-from clearspan.train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
+from clearspan.train.objectives._gradient_caching import Cached
 
 PREFIX = "validation/"
 COUNTED = ("tokens", "tokens_cut", "masks_cut")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
-from clearspan.train.adapt import STATE
+from clearspan.train.adapt.__main__ import STATE
 from clearspan.train.api import Overrides, assignments
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from clearspan.eval.details import Table, cell_text, merged
 from clearspan.eval.report.html import Section
-from clearspan.eval.summary import Summary, counts_text, differences_table, figures_table, heading
+from clearspan.eval.report.summary import Summary, counts_text, differences_table, figures_table, heading
 
 _RANKED = ("retrieval", "heldout")
 _NOTE = (

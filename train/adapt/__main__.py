@@ -31,7 +31,7 @@ from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
-from clearspan.train.adapt_recipe import EVALUATED, Choice, planned
+from clearspan.train.adapt.recipe import EVALUATED, Choice, planned
 
 PROG = "python -m train.adapt"
 EXAMPLE = """examples:
@@ -116,7 +116,7 @@ class Adapt(Options):
     @functools.cached_property
     def titles(self) -> tuple[str, ...] | None:
         """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
-        from clearspan.pipelines.fields import usual_fields
+        from clearspan.train.adapt.fields import usual_fields
 
         alone = self.text_field or self.text_per == "line"
         return self.fields or (None if alone else usual_fields(self.inputs, self.encoding))

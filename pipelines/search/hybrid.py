@@ -15,8 +15,8 @@ import numpy as np
 from clearspan.common.progress import Bar
 from clearspan.common.ranking import BM25, first, scale_and_shift
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kept import kept
-from clearspan.pipelines.nearest import Hit, Similarity, contents_of
+from clearspan.pipelines.search.kept import kept
+from clearspan.pipelines.search.nearest import Hit, Similarity, contents_of
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 

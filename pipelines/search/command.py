@@ -22,10 +22,10 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet, lines_in
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import one_line
-from clearspan.pipelines import hybrid, nearest
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.vectors import ModelOptions, load_model
-from clearspan.pipelines.nearest import Hit
+from clearspan.pipelines.search import hybrid, nearest
+from clearspan.pipelines.search.nearest import Hit
 from clearspan.shards.reader import Dataset
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
