@@ -25,7 +25,7 @@ WORKER = [
     "transformers>=5.20,<6",
     "zstandard>=0.23",
 ]
-"""What a Beam worker imports, for every kind of dataset. The Dockerfile installs this extra alone."""
+"""Requirements of a Beam worker, for every kind of dataset. The Dockerfile installs this extra alone."""
 
 setup(
     name="clearspan",
