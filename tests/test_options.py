@@ -1,4 +1,4 @@
-"""An option's name has one meaning: docs/options.md lists every option that several commands share, and is true."""
+"""An option's name has one meaning: docs/options.md lists those that depend on the command, and is true."""
 
 import argparse
 import importlib
@@ -71,17 +71,25 @@ def rows() -> list[tuple[str, list[str], str]]:
     return made
 
 
-def test_every_option_that_commands_share_is_in_the_table_with_all_of_them(
+def values(action: argparse.Action) -> tuple[Any, ...]:
+    """What an option takes, and its default."""
+    return action.metavar, action.nargs, tuple(action.choices or ()), action.default or None
+
+
+def test_an_option_that_depends_on_the_command_is_in_the_table_with_all_commands_that_have_it(
     options: dict[Option, argparse.Action], rows: list[tuple[str, list[str], str]]
 ) -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for name, option in options:
         found[option].append(name)
-    shared = {option: sorted(names) for option, names in found.items() if len(names) > 1}
+    differing = {
+        option for option, names in found.items() if len({values(options[name, option]) for name in names}) > 1
+    }
     listed: dict[str, list[str]] = defaultdict(list)
     for option, names, _ in rows:
         listed[option] += names
-    assert {option: sorted(names) for option, names in listed.items()} == shared
+    assert differing <= listed.keys()
+    assert {option: sorted(names) for option, names in listed.items()} == {name: sorted(found[name]) for name in listed}
 
 
 def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
@@ -89,12 +97,11 @@ def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
 ) -> None:
     for option, names, default in rows:
         actions = [options[name, option] for name in names]
-        kinds = {(a.metavar, a.nargs, tuple(a.choices or ()), a.default or None) for a in actions}
-        assert len(kinds) == 1, (option, kinds)
+        assert len({values(action) for action in actions}) == 1, option
         value = actions[0].default
         if value and not isinstance(value, bool):
             assert default in (str(value), f"{value:,}" if isinstance(value, int) else f"`{value}`"), option
-        if isinstance(value, bool):  # --no-header stores False
+        if isinstance(value, bool):
             assert default == ("on" if value and "--dedup" in actions[0].option_strings else "off"), option
 
 

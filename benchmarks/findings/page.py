@@ -4,7 +4,7 @@ findings.json, page.md (the text) -> scores, verdicts, how it was done; findings
 """
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -26,13 +26,14 @@ COLORS = {
 }
 """Paper -> color of its systems in the plot."""
 ROW, LEFT, WIDTH, MARGIN = 17, 250, 700, 14
-WORDS = (REPRODUCED, NOISE, OPPOSITE, "not measured")
+MISSING = "not measured"
+WORDS = (REPRODUCED, NOISE, OPPOSITE, MISSING)
 KEY = ("better", "worse", "group")
-CHANGES = {REPRODUCED: "better", OPPOSITE: "worse"}
-"""Verdict on a control -> its word in a table."""
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """System -> column -> the values of every seed."""
+Verdicts = Mapping[tuple[str, ...], Mapping[str, Any]]
+"""A claim's key -> its verdict."""
 
 
 def title(name: str) -> str:
@@ -48,13 +49,13 @@ def cell(values: Sequence[float], strong: bool = False) -> str:
     return (f"**{mean}**" if strong else mean) + deviation
 
 
-def score_table(scores: Scores) -> list[str]:
+def score_table(scores: Scores, columns: Sequence[str] = COLUMNS) -> list[str]:
     """Return the lines of the table of scores; the best mean of a column is bold."""
     means = {
         column: {name: statistics.fmean(each[column]) for name, each in scores.items() if column in each}
-        for column in COLUMNS
+        for column in columns
     }
-    columns = [column for column in COLUMNS if means[column]]
+    columns = [column for column in columns if means[column]]
     lines = [f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for name, each in scores.items():
         cells = [
@@ -64,21 +65,15 @@ def score_table(scores: Scores) -> list[str]:
     return lines
 
 
-def claim_table(claims: Sequence[Claim], verdicts: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> list[str]:
-    """Return the lines of the table of verdicts, or of controls."""
-    what, words = ("change", CHANGES) if claims is CONTROLS else ("finding", {})
-    lines = [f"| paper | where | {what} | scores | difference | 95 % interval | verdict |", "|---" * 7 + "|"]
+def claim_list(claims: Sequence[Claim], verdicts: Verdicts) -> str:
+    """Return a list of the findings or controls that have a verdict: the difference, its 95 % interval, the finding."""
+    lines = []
     for claim in claims:
-        verdict = verdicts.get(claim.key)
-        margin = f" (by at most {claim.margin:g})" if claim.margin is not None else ""
-        start = f"| {claim.paper} | {claim.source} | {claim.text}{margin} | {claim.group}"
-        if verdict is None:
-            lines.append(f"{start} | | | not measured |")
-            continue
-        interval = f"{verdict['low']:+.1f} to {verdict['high']:+.1f}"
-        word = words.get(verdict["word"], verdict["word"])
-        lines.append(f"{start} | {verdict['difference']:+.1f} | {interval} | *{word}* |")
-    return lines
+        if verdict := verdicts.get(claim.key):
+            margin = f" (within {claim.margin:g})" if claim.margin is not None else ""
+            difference = "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format_map(verdict)
+            lines.append(f"- {difference}: {claim.paper}, {claim.source}: {claim.text}{margin}")
+    return "\n".join(lines)
 
 
 def plot(scores: Scores) -> str:
@@ -118,26 +113,25 @@ def plot(scores: Scores) -> str:
 def page(result: Mapping[str, Any]) -> str:
     """Return docs/findings.md."""
     scores, verdicts = result["systems"], {tuple(row[key] for key in KEY): row for row in result["verdicts"]}
-    words = [verdicts[claim.key]["word"] if claim.key in verdicts else "not measured" for claim in CLAIMS]
-    counts = Counter(words)
-    opposite = [claim.text for claim, word in zip(CLAIMS, words, strict=True) if word == OPPOSITE]
+    words = [verdicts[claim.key]["word"] if claim.key in verdicts else MISSING for claim in CLAIMS]
+    claims = {word: [claim for claim, each in zip(CLAIMS, words, strict=True) if each == word] for word in WORDS}
+    opposite = [claim.text for claim in claims[OPPOSITE]]
     sts = defaultdict(str, {name: cell(each["STS average"]) for name, each in scores.items()})
     reasons = [reason for words, reason in FILE["reasons"].items() if any(words in text for text in opposite)]
-    sizes = [
-        f"{name} {each['examples']:,}" + (f" ({each['tokens']:,} tokens)" if "tokens" in each else "")
-        for name, each in result["data"].items()
-    ]
     parts = {
         "num_claims": len(CLAIMS),
         "num_seeds": max(len(each["STS average"]) for each in scores.values()),
-        "counts": ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word]),
-        "scores": "\n".join(score_table(scores)),
-        "claims": "\n".join(claim_table(CLAIMS, verdicts)),
-        "controls": "\n".join(claim_table(CONTROLS, verdicts)),
+        "counts": ", ".join(f"{len(judged)} {word}" for word, judged in claims.items() if judged),
+        "scores": "\n".join(
+            score_table({name: scores[name] for name in FILE["table"] if name in scores}, COLUMNS[-3:])
+        ),
+        "claims": "\n\n".join(
+            f"**{word.capitalize()}**\n\n{listed}" for word in WORDS if (listed := claim_list(claims[word], verdicts))
+        ),
+        "controls": claim_list(CONTROLS, verdicts),
         "reasons": "\n".join(f"- {reason.format_map(sts)}." for reason in reasons),
-        "not_measured": "\n".join(f"- {finding}. Reason: {why}." for finding, why in FILE["not_measured"].items()),
-        "sizes": ", ".join(sizes),
-        "versions": ", ".join(f"{name} {number}" for name, number in result["versions"].items()),
+        "not_measured": "\n".join(f"- {finding}: {why}." for finding, why in FILE["not_measured"].items()),
+        "sizes": ", ".join(f"{name} {each['examples']:,}" for name, each in result["data"].items()),
     }
     return Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format_map({**result, **parts})
 
