@@ -2,7 +2,7 @@
 
     plan      inputs -> deterministic work units, plan.json (driver)
     process   a unit: read -> the kind's examples -> spool -> re-read -> publish -> _done/unit.json (workers)
-    (decide   duplicates, near-duplicates, limits, linked groups -> rounds over all units, see `units.rounds`)
+    (decide   duplicates, near-duplicates, limits, held-out texts -> rounds over all units, see `units.rounds`)
     commit    every unit done, every record accounted for -> manifest.json (one worker)
 
 Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. Each kind of

@@ -47,9 +47,7 @@ def load_kind(spec: str) -> type[Kind]:
     """
     kind = plugins.load(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:
-        raise plugins.PluginError(
-            f"{spec}: its module registers no columns for {kind.name!r}: call clearspan.shards.schema.register"
-        )
+        raise plugins.PluginError(f"{spec}: {kind.name!r} has no columns: call clearspan.shards.schema.register")
     return kind
 
 

@@ -16,8 +16,11 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from annotated_types import Ge
+
+from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
@@ -32,16 +35,36 @@ class Listed(NamedTuple):
     label: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """The user's choice, by option: how classes are found, and which classes and files are taken (None: all)."""
+def check_pattern(text: str) -> None:
+    """Raise ValueError for a text that is no regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text}: {error}") from None
 
-    label_pattern: str | None = None
-    label_field: str = "label"
-    classes: int | None = None
-    per_class: int | None = None
-    top_classes: int | None = None
-    class_list: Sequence[str] | None = None
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted(Options):
+    """The user's choice: how classes are found, and which classes and files are taken (None: all)."""
+
+    label_pattern: Annotated[
+        str | None,
+        Flag("the first group that it matches in the path is the class", "REGEX", parse=checking(check_pattern)),
+    ] = None
+    label_field: Annotated[str, Flag("field of a webdataset's .json", "NAME")] = "label"
+    classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
+    per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
+    top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
+    class_list: Annotated[Sequence[str] | None, Flag("the classes in FILE, one per line", "FILE", parse=lines_in)] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
+        chosen = [option for option, value in subsets.items() if value is not None]
+        if len(chosen) > 1:
+            raise ValueError(f"{chosen[0]} and {chosen[1]}: choose one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +106,20 @@ class Classes:
 
 
 def _label(name: str, pattern: str | None, skip: int) -> str:
-    if pattern is None:
-        folder = _folders(name)[-1 - skip]
-        while folder.lower().endswith(PACKED):
-            folder = folder[: folder.rindex(".")]
-        if folder in ("", ".."):
-            raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
-        return folder
+    if pattern is not None:
+        return _matched(name, pattern)
+    folder = _folders(name)[-1 - skip]
+    while folder.lower().endswith(PACKED):
+        folder = folder[: folder.rindex(".")]
+    if folder in ("", ".."):
+        raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
+    return folder
+
+
+def _matched(name: str, pattern: str) -> str:
+    """Return the class that a pattern finds in a name, or ""."""
     match = re.search(pattern, name)
-    label = (match[match.re.groups and 1] or "").strip() if match else ""
-    if not label:
-        raise PipelineError(
-            f"--label-pattern {pattern}: finds nothing in {name}: mend it; it is searched in the path below the "
-            "inputs' common folder"
-        )
-    return label
+    return (match[match.re.groups and 1] or "").strip() if match else ""
 
 
 def _folders(name: str) -> list[str]:
@@ -130,8 +152,13 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
         PipelineError: a name has no class, or there are fewer classes than wanted.
     """
     unstated = [file.name for file in listed if file.label is None]
-    skip = 0 if wanted.label_pattern else _skip(unstated)
-    all_classes = Classes((), wanted.label_pattern, skip)
+    pattern = wanted.label_pattern
+    if odd := [name for name in unstated if pattern is not None and not _matched(name, pattern)]:
+        raise PipelineError(
+            f"--label-pattern {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. {odd[0]}: mend "
+            "it; it is searched in the path below the inputs' common folder"
+        )
+    all_classes = Classes((), pattern, 0 if pattern else _skip(unstated))
     members: dict[str, list[str]] = collections.defaultdict(list)
     for file in listed:
         members[all_classes.label(file)].append(file.name)
@@ -158,7 +185,7 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
             raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
-        return list(wanted.class_list)
+        return list(dict.fromkeys(wanted.class_list))
     if wanted.top_classes is not None:
         if wanted.top_classes > len(sizes):
             raise PipelineError(f"--top-classes {wanted.top_classes}: there are {len(sizes):,} classes: lower it")

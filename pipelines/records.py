@@ -146,9 +146,15 @@ class Record:
     label: str = ""
     skipped: str = ""
 
-    def of_class(self, label: str) -> "Record":
-        """Return a copy with this class."""
-        return dataclasses.replace(self, label=label)
+    @classmethod
+    def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str) -> "Record":
+        """Return the record of a text in UTF-8; `of` names the part of the file that holds it."""
+        if len(data) > max_bytes:
+            return cls(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")
+        try:
+            return cls(name, offset, data.decode("utf-8"), data)
+        except UnicodeDecodeError as error:
+            return cls(name, offset, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the {of}")
 
     @property
     def source(self) -> str:

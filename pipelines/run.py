@@ -62,23 +62,15 @@ class RunOptions(CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner_named and self.workers:
-            raise ValueError(
-                "--workers is for this machine: for a runner named with --runner, use that runner's options"
-            )
-        if self.on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
-            raise ValueError(
-                "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
-            )
+            raise ValueError("--workers is for this machine: with --runner, use that runner's options")
+        on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
+        if on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
+            raise ValueError("Dataflow does not see this machine's files: --input and --output must be in a bucket")
 
     @property
     def runner_named(self) -> bool:
         """Return whether the user names a Beam runner instead of using this machine."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
-
-    @property
-    def on_dataflow(self) -> bool:
-        """Return whether the named runner is Dataflow."""
-        return self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,29 +188,12 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes]) -> list[Unit]:
     for unit in (done_units(job.folder) & set(range(job.num_units))) - ready:
         for dataset in (job.folder, job.validation_folder):
             storage.remove(storage.join(dataset, MANIFEST))
-        storage.remove(job.done_path(unit))
-    staged = set[int]()
+        storage.remove(job.result_path(unit))
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = set(load_results(job, STAGED))
         # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
         ready = ready | staged if have_verdicts(job) else staged
-    if ready and len(ready) < job.num_units:
-        _check_unmodified(job, plan)
     return [unit for unit in plan.units if unit.number not in ready]
-
-
-def _check_unmodified(job: Job, plan: Plan) -> None:
-    """Raise PipelineError if a local input was modified after the run began: finished units hold the old content."""
-    if storage.is_remote(job.folder) or storage.is_remote(job.root):
-        return
-    began = Path(job.path(planning.NAME)).stat().st_mtime
-    for entry in plan.inputs:
-        path = Path(job.root, entry.name)
-        if path.stat().st_mtime > began:
-            raise PipelineError(
-                f"{path}: modified after parts of it may have been read: delete {job.folder} or choose another "
-                f"--output; if its content is the same, touch {job.path(planning.NAME)}"
-            )
 
 
 def run(kind: Kind, options: RunOptions) -> Summary | None:
@@ -232,9 +207,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     kind = kind.resolved(planning.began(options.output).get("options", {}))
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
-    curation = Curation(
-        kind.drops_duplicates, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_threshold
-    )
+    curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)
     inputs = planning.find_inputs(options.inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes)
     files = kind.resources(inputs)

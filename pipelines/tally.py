@@ -7,12 +7,13 @@ holds for every unit and, summed, for the dataset.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
 
+Made = TypeVar("Made")
 EARLY_STOP = 1000
 """A unit with this many bad records, and more bad than good ones, stops the run at once."""
 NUM_EXAMPLES = 3
@@ -24,11 +25,7 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks the text field. `fields` are those it has; `mend` says how to name another."""
-
-    def __init__(self, reason: str, fields: list[str], mend: str) -> None:
-        super().__init__(reason)
-        self.fields, self.mend = fields, mend
+    """A record lacks the field of the text, or those of the row. The message names the fields that it has."""
 
 
 @dataclasses.dataclass
@@ -40,9 +37,7 @@ class Counts:
         longest: largest size by name, as the kind measures it.
         sums: further counts of the kind, by name, taken before duplicates are dropped.
         bad_examples: (source, reason) of the first bad records.
-        lacking: number of records that lack the text field.
-        fields: fields of those records.
-        mend: how to name the text field.
+        lacking: the fault of the first good record without the fields of a row.
     """
 
     read: int = 0
@@ -52,9 +47,7 @@ class Counts:
     longest: dict[str, int] = dataclasses.field(default_factory=dict)
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
     bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
-    lacking: int = 0
-    fields: list[str] = dataclasses.field(default_factory=list)
-    mend: str = ""
+    lacking: str = ""
 
     def measure(self, name: str, size: int) -> None:
         """Update the largest size of this name."""
@@ -64,15 +57,9 @@ class Counts:
         """Add to a sum."""
         self.sums[name] = self.sums.get(name, 0) + number
 
-    def lack(self, problem: MissingFieldError) -> None:
-        """Count a record that lacks a field, and note the fields that it has."""
-        self.lacking += 1
-        self.fields = list(dict.fromkeys([*self.fields, *problem.fields]))[:20]
-        self.mend = problem.mend
-
     def add(self, other: "Counts") -> None:
         """Add the counts of a later unit."""
-        for name in ("read", "kept", "bad", "lacking"):
+        for name in ("read", "kept", "bad"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():
             self.filtered[reason] = self.filtered.get(reason, 0) + number
@@ -81,14 +68,12 @@ class Counts:
         for name, number in other.sums.items():
             self.count(name, number)
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
-        self.fields = list(dict.fromkeys([*self.fields, *other.fields]))
-        self.mend = self.mend or other.mend
+        self.lacking = self.lacking or other.lacking
 
     def complaint(self) -> str:
         """Return one line on what is wrong with the bad records."""
-        if self.lacking == self.read:
-            return f"{self.bad_examples[0][1]} in any record: there are {', '.join(self.fields) or 'none'}: {self.mend}"
-        examples = "; ".join(f"{source}: {reason}" for source, reason in self.bad_examples)
+        sources = {reason: source for source, reason in reversed(self.bad_examples)}
+        examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith("invalid UTF-8") for _, reason in self.bad_examples)
         mend = ": name the encoding of text that is not UTF-8, e.g. --encoding cp1252" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
@@ -116,6 +101,20 @@ class Tally:
             else:
                 yield record
 
+    def made(self, records: Iterable[Record], make: Callable[[Record], Made | None]) -> Iterator[Made]:
+        """Yield what a function makes of each record, unless that is None; count all records as read, and as bad those
+        for which it raises RecordError.
+        """
+        for record in records:
+            self.counts.read += 1
+            try:
+                made = make(record)
+            except RecordError as problem:
+                self.reject(record, problem)
+                continue
+            if made is not None:
+                yield made
+
     def reject(self, record: Record, problem: RecordError) -> None:
         """Count a bad record and write it down.
 
@@ -126,8 +125,6 @@ class Tally:
         counts.bad += 1
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
-        if isinstance(problem, MissingFieldError):
-            counts.lack(problem)
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
         head = safe.decode("utf-8", "ignore").rstrip("\r\n")
         self.rejected += json_line({"source": record.name, "offset": record.offset, "reason": reason, "head": head})

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-MOST_BYTES = 1 << 27
-"""Limit on the size of a tokenizer's file. The largest vocabularies in use, of a million tokens, take half of it."""
 USUAL_IDS = 1 << 20
 SPARSEST = 4
 """Every id must be below `USUAL_IDS`, more than any vocabulary in use has, or below `SPARSEST` times the number of

@@ -19,11 +19,13 @@ replaces at least one of the words that have synonyms, and at most all of them.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 from tokenizers import Tokenizer
 
+from clearspan.common.options import Flag, Options
 from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
 from clearspan.pipelines.augment.synonyms import SynonymTable
@@ -38,64 +40,54 @@ CHUNK = 8192
 """Sentences that are augmented together: this bounds the memory, and more are not faster."""
 
 
-class AugmentationError(ValueError):
-    """Invalid augmentation: `field` names the option of Augmentation, `reason` the fault."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proportions(Options):
+    """How much each step changes; the defaults are the paper's (section 4.1)."""
 
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field} {reason}")
-        self.field, self.reason = field, reason
-
-
-@dataclasses.dataclass(frozen=True)
-class Augmentation:
-    """Augmentation: a list of steps, in order, with their proportions (defaults: the paper's, section 4.1)."""
-
-    steps: tuple[str, ...]
-    unit: str = "token"
-    del_word: float = 0.7
-    del_spans: int = 5
-    del_span: float = 0.05
-    reorder_pairs: int = 5
-    reorder_span: float = 0.05
-    subs: float = 0.3
+    unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
+    del_word: Annotated[float, Flag("fraction of units deleted", "P"), Gt(0), Le(1)] = 0.7
+    del_spans: Annotated[int, Flag("spans deleted", "N"), Ge(1)] = 5
+    del_span: Annotated[float, Flag("fraction of units in each deleted span", "P"), Gt(0), Le(1)] = 0.05
+    reorder_pairs: Annotated[int, Flag("pairs of spans that are swapped", "N"), Ge(1)] = 5
+    reorder_span: Annotated[float, Flag("fraction of units in each span", "P"), Gt(0), Le(1)] = 0.05
+    subs: Annotated[float, Flag("fraction of words replaced", "P"), Gt(0), Le(1)] = 0.3
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
-            raise AugmentationError("unit", f"{self.unit!r} is not one of {', '.join(UNITS)}")
-        for name in ("del_word", "del_span", "reorder_span", "subs"):
-            if not 0 < getattr(self, name) <= 1:
-                raise AugmentationError(name, f"{getattr(self, name)} must be above 0 and at most 1")
-        for name, length, times in (("del_spans", "del_span", 1), ("reorder_pairs", "reorder_span", 2)):
-            number = getattr(self, name)
-            if number < 1:
-                raise AugmentationError(name, f"{number} must be at least 1")
-            if times * number * getattr(self, length) > 1 + 1e-9:
-                what = "pairs of " if times == 2 else ""
-                raise AugmentationError(
-                    name, f"{number}: {what}spans of {getattr(self, length)} are more than a whole sentence"
-                )
+        super().__post_init__()
+        if (number := self.del_spans) * self.del_span > 1 + 1e-9:
+            raise ValueError(f"--del-spans {number}: spans of {self.del_span} are more than a whole sentence")
+        if 2 * (number := self.reorder_pairs) * self.reorder_span > 1 + 1e-9:
+            raise ValueError(f"--reorder-pairs {number}: pairs of spans of {self.reorder_span} exceed the sentence")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Augmentation(Proportions):
+    """Augmentation: a list of steps, in order, with their proportions."""
+
+    steps: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> "Augmentation":
         """Return the augmentation of a text such as "subs+del-span", with options named like the fields.
 
         Raises:
-            AugmentationError: a step is unknown or repeated, or an option is out of range.
+            ValueError: a step is unknown or repeated, or an option is out of range; the message names the option.
         """
         steps = tuple(text.split("+"))
         for step in steps:
             if step not in STEPS:
-                raise AugmentationError("steps", f"{text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)")
+                raise ValueError(f"--augment {text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)")
         if len(set(steps)) < len(steps):
-            raise AugmentationError("steps", f"{text!r} names a step twice")
-        return cls(steps, **options)
+            raise ValueError(f"--augment {text!r} names a step twice")
+        return cls(steps=steps, **options)
 
     def __str__(self) -> str:
         return "+".join(self.steps)
 
     def options(self) -> dict[str, Any]:
         """Return all options as plain values, for a dataset's fingerprint."""
-        return {**dataclasses.asdict(self), "steps": str(self)}
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Proportions)}
+        return {"steps": str(self), **own}
 
     @property
     def deletes(self) -> bool:

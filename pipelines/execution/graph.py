@@ -35,7 +35,8 @@ NO_WORK: Element = (-1, 0)
 def _working(job: Job) -> Iterator[None]:
     """Wrap a worker's code: reach the object stores, and carry expected errors to the driver."""
     with carrying():
-        job.reach_stores()
+        if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does so for its workers
+            storage.use_options(job.beam)
         yield
 
 

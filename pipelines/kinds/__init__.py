@@ -36,13 +36,11 @@ class CorpusOptions(Options):
 
 
 MENDS = {
-    "bad": "see _rejected",
     "short_bytes": "lower --min-tokens",
     "short_tokens": "lower --min-tokens",
     "long_tokens": "raise --max-tokens; for a text file with a text per line add --text-per line",
     "few_words": "lower --min-words",
     "language": "name other languages, or lower --language-threshold",
-    "missing_field": "name two of them with --fields",
     "equal_texts": "name another pair with --fields",
     "no_pair": "choose another --structure",
     "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
@@ -60,11 +58,22 @@ class Worker(Protocol):
         """
 
 
-@dataclasses.dataclass(frozen=True)
+Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(default)s)", negatable=True)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind(Options, ABC):
     """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds; those
     with a `Flag` are options of its command.
+
+    Attributes:
+        dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
+        near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
+            attaches sketches to its batches (`text.minhash`).
     """
+
+    dedup: bool = False
+    near_dedup: float | None = None
 
     name: ClassVar[str]
     """Name in `shards.schema`: what the examples are, in the plural."""
@@ -76,6 +85,10 @@ class Kind(Options, ABC):
     """Command line that makes such a dataset."""
     max_bytes: ClassVar[int] = MAX_BYTES
     """Default of --max-document-bytes: a longer record is bad."""
+    rate: ClassVar[float] = 50e6
+    """Default of `bytes_per_s`."""
+    shares_texts: ClassVar[bool] = False
+    """True if examples with different ids may share a text. The held-out part is then chosen by texts, not ids."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return the kind without options that depend on the machine (`auto`).
@@ -92,27 +105,9 @@ class Kind(Options, ABC):
         return ()
 
     @property
-    def drops_duplicates(self) -> bool:
-        """True if only the first of equal examples is kept."""
-        return False
-
-    @property
-    def near_threshold(self) -> float | None:
-        """Jaccard similarity from which only the first of similar examples is kept; None: no such comparison.
-
-        If it is set, the worker attaches sketches to its batches (`text.minhash`).
-        """
-        return None
-
-    @property
-    def shares_texts(self) -> bool:
-        """True if examples with different ids may share a text. The held-out part is then chosen by texts, not ids."""
-        return False
-
-    @property
     def bytes_per_s(self) -> float:
         """Approximate input rate of one process, from which the default number of processes follows."""
-        return 50e6
+        return self.rate
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
         """Return the input size of a work unit; None for the size that suits a kind limited by reading."""
@@ -161,9 +156,10 @@ class Kind(Options, ABC):
         dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
-        fields = f"; there are the fields {', '.join(counts.fields)}" if counts.fields else ""
-        mend = MENDS.get(max(numbers, key=numbers.__getitem__, default=""), "")
-        return f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{fields}{mend and ': '}{mend}"
+        main = max(numbers, key=numbers.__getitem__, default="")
+        mend = counts.complaint() if main == "bad" else MENDS.get(main, "")
+        details = dropped + longest + (counts.lacking and f"; {counts.lacking}")
+        return f"none of {counts.read:,} {self.name} is kept: {details}{mend and ': '}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return extra lines for the summary, from the fingerprint and the sums over all units."""

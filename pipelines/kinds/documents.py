@@ -17,7 +17,7 @@ from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import grouped, text_of
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.tally import Counts, Tally
 
 TOKENIZE_BYTES = 1 << 20
 """Documents are tokenized in groups of about this much text."""
@@ -38,6 +38,8 @@ class Documents(TextKind):
     example: ClassVar[str] = (
         "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
     )
+    rate: ClassVar[float] = 70e6
+    """Measured on the 400 MB of `benchmarks.pipelines`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,11 +49,6 @@ class Documents(TextKind):
     @property
     def reasons(self) -> tuple[str, ...]:
         return ("short_bytes", "short_tokens", *(["long_tokens"] if self.max_tokens else []), *super().reasons)
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Rate measured on the 400 MB of `benchmarks.pipelines`."""
-        return 70e6
 
     def options(self) -> dict[str, Any]:
         return {"min_tokens": self.min_tokens, "max_tokens": self.max_tokens, **super().options()}
@@ -70,32 +67,26 @@ class DocumentWorker(TextWorker[Documents]):
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
         """Yield the documents to keep, each by itself: a batch may end after any of them."""
-        for documents in grouped(self._documents(records, tally), TOKENIZE_BYTES, TOKENIZE_BYTES):
+        made = tally.made(records, lambda record: self._document(record, tally.counts))
+        for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
             pieces = self.pieces(names, lines, sources)
             yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
-    def _documents(self, records: Iterable[Record], tally: Tally) -> Iterator[tuple[tuple[str, str, str], int]]:
-        """Yield the prepared text, the text that the filters leave and the source of each document that may have enough
-        tokens, and its size in bytes; count the others.
+    def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
+        """Return the prepared text, the text that the filters leave and the source of a document that may have enough
+        tokens, and its size in bytes; count any other.
         """
-        for record in records:
-            tally.counts.read += 1
-            try:
-                read, data = text_of(record, self.kind.text_field)
-                selected = self.kind.selected(read, tally.counts)
-            except RecordError as problem:
-                tally.reject(record, problem)
-                continue
-            if selected is None:
-                continue
-            text = self.kind.prepared(selected.text)
-            num_bytes = len(data if text is read else text.encode())
-            tally.counts.measure("bytes", num_bytes)
-            if self.tokenization.byte_level and num_bytes < self.kind.min_tokens:
-                tally.counts.filtered["short_bytes"] += 1
-            else:
-                yield (text, selected.text, record.source), num_bytes
+        read, data = text_of(record, self.kind.text_field)
+        if (selected := self.kind.selected(read, counts)) is None:
+            return None
+        text = self.kind.prepared(selected.text)
+        num_bytes = len(data if text is read else text.encode())
+        counts.measure("bytes", num_bytes)
+        if self.tokenization.byte_level and num_bytes < self.kind.min_tokens:
+            counts.filtered["short_bytes"] += 1
+            return None
+        return (text, selected.text, record.source), num_bytes
 
     def _batch(self, kept: Kept) -> pa.RecordBatch:
         batch = self.record_batch(kept, kept.columns, others=[pa.array(kept.sources, pa.string())])

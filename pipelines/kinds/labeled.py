@@ -10,17 +10,14 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
-from annotated_types import Ge
 
 from clearspan.common.allocator import keep_pictures
-from clearspan.common.options import Flag, checking, lines_in
-from clearspan.pipelines.kinds import Kind, Worker
+from clearspan.pipelines.kinds import Dedup, Kind, Worker
 from clearspan.pipelines.labels import Wanted
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
@@ -31,62 +28,22 @@ BATCH_BYTES = 1 << 22
 BATCH_EXAMPLES = 4096
 
 
-def names_in(path: str) -> tuple[str, ...]:
-    """Return the class names in a file, one per line, without repetitions. Raise ValueError if there is none."""
-    return tuple(dict.fromkeys(lines_in(path)))
-
-
-def check_pattern(text: str) -> None:
-    """Raise ValueError for a text that is no regular expression."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text}: {error}") from None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabeledKind(Kind):
+class LabeledKind(Wanted, Kind):
     """A kind of labeled files. A subset is chosen with one of `classes`, `top_classes` and `class_list`, and with
     `per_class`.
     """
 
-    label_pattern: Annotated[
-        str | None,
-        Flag("the first group that it matches in the path is the class", "REGEX", parse=checking(check_pattern)),
-    ] = None
-    label_field: Annotated[str, Flag("field of a webdataset's .json", "NAME")] = "label"
-    classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
-    per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
-    top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
-    class_list: Annotated[Sequence[str] | None, Flag("the classes in FILE, one per line", "FILE", parse=names_in)] = (
-        None
-    )
-    dedup: Annotated[bool, Flag("keep the first of equal files (default: %(default)s)", negatable=True)] = False
+    dedup: Dedup = False
 
     extensions: ClassVar[tuple[str, ...]]
     """File name extensions, in lower case."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
-        chosen = [option for option, value in subsets.items() if value is not None]
-        if len(chosen) > 1:
-            raise ValueError(f"{chosen[0]} and {chosen[1]}: choose one")
-
-    @property
-    def drops_duplicates(self) -> bool:
-        return self.dedup
-
     def options(self) -> dict[str, Any]:
-        return vars(self.wanted)
-
-    @property
-    def wanted(self) -> Wanted:
-        """How classes are found, and which are taken."""
-        return Wanted(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)})
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)}
 
     def reading(self) -> Reading:
-        return Reading(as_bytes=True, extensions=self.extensions, wanted=self.wanted)
+        return Reading(as_bytes=True, extensions=self.extensions, wanted=self)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the class table."""
@@ -117,9 +74,6 @@ class LabeledKind(Kind):
         keep_pictures()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
         return LabeledWorker(self, schema(self.name), numbers)
-
-    def nothing_kept(self, counts: Counts) -> str:
-        return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
 
 
 @dataclasses.dataclass(frozen=True)

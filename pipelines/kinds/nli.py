@@ -7,7 +7,6 @@ is "unpaired". A file is never cut, and its entailed and contradicting rows stay
 a million rows of SNLI.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -26,30 +25,16 @@ LABELS = {
 Texts = tuple[str, str, str]
 
 
-def paired(
-    records: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally
-) -> Iterator[tuple[Texts, str]]:
-    """Yield the triplets of each file's rows, with the source of the entailed one; count each row once.
+def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
+    """Yield the triplets of a file's rows, with the source of the entailed one; count each row once.
 
     Args:
         cells: returns the values of a row's columns, and raises RecordError for one that cannot be read.
     """
-    for _, rows in itertools.groupby(records, key=lambda record: record.name):
-        yield from _paired_in_file(rows, cells, tally)
-
-
-def _paired_in_file(
-    records: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally
-) -> Iterator[tuple[Texts, str]]:
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
-    for record in records:
-        counts.read += 1
-        try:
-            premise, hypothesis, label = _labelled(cells(record))
-        except RecordError as problem:
-            tally.reject(record, problem)
-            continue
+    labelled = tally.made(rows, lambda row: (*_labelled(cells(row)), row.source))
+    for premise, hypothesis, label, source in labelled:
         if label in (NEUTRAL, UNLABELLED):
             counts.filtered[label] += 1
         elif not (premise.strip() and hypothesis.strip()):
@@ -57,7 +42,7 @@ def _paired_in_file(
         else:
             entailed, contradicting = premises.setdefault(premise, ([], []))
             if label == ENTAILMENT:
-                entailed.append((hypothesis, record.source))
+                entailed.append((hypothesis, source))
             else:
                 contradicting.append(hypothesis)
     for premise, (entailed, contradicting) in premises.items():

@@ -16,7 +16,7 @@ from clearspan.pipelines.kinds.text import excluded_of
 from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_of
 from clearspan.pipelines.kinds.triplets import LONG, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
 
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
@@ -48,6 +48,7 @@ class Pairs(Triplets):
 
     command: ClassVar[str] = "pairs"
     are_pairs: ClassVar[bool] = True
+    usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
     option: ClassVar[str] = "--fields"
     summary: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
     example: ClassVar[str] = (
@@ -72,10 +73,6 @@ class Pairs(Triplets):
     @property
     def named(self) -> tuple[str, ...] | None:
         return self.fields
-
-    @property
-    def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        return (self.named,) if self.named else USUAL
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -104,18 +101,11 @@ class PairWorker(TripletWorker):
         if not self.kind.structure:
             yield from super()._rows(records, tally)
             return
-        for record in records:
-            try:
-                text, _ = text_of(record, self.kind.text_field)
-                pairs = self._pairs(text)
-            except RecordError as problem:
-                tally.counts.read += 1
-                tally.reject(record, problem)
-                continue
-            tally.counts.read += max(1, len(pairs))
+        for pairs, source in tally.made(records, lambda record: (self._pairs(record), record.source)):
+            tally.counts.read += max(1, len(pairs)) - 1  # the text was counted
             tally.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
-                row = self._prepared(pair, record.source)
+                row = self._prepared(pair, source)
                 if self._is_left(row, tally.counts):
                     yield row
 
@@ -126,12 +116,14 @@ class PairWorker(TripletWorker):
             value = {name: field for name, field in value.items() if field is not None}
         return super()._cells(dataclasses.replace(record, value=value))
 
-    def _refuse(self, record: Record, problem: RecordError, tally: Tally) -> None:
-        if isinstance(problem, MissingFieldError):
-            tally.counts.filtered[MISSING] += 1
-            tally.counts.lack(problem)
-        else:
-            super()._refuse(record, problem, tally)
+    def _row(self, record: Record, counts: Counts) -> TripletRow | None:
+        """Return the row of a record; count one that lacks a field."""
+        try:
+            return super()._row(record, counts)
+        except MissingFieldError as problem:
+            counts.filtered[MISSING] += 1
+            counts.lacking = counts.lacking or str(problem)
+            return None
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
         texts = [" ".join(text.split()) for text in row.texts]
@@ -140,7 +132,8 @@ class PairWorker(TripletWorker):
             return False
         return super()._is_left(row, counts)
 
-    def _pairs(self, text: str) -> list[tuple[str, str]]:
+    def _pairs(self, record: Record) -> list[tuple[str, str]]:
+        text, _ = text_of(record, self.kind.text_field)
         if self.kind.structure == "headings":
             return structure.headings(text)
         return structure.sentences(text, (*self.kind.languages, "en")[0])

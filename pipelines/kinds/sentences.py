@@ -21,23 +21,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from annotated_types import Ge, Le, Lt
 
-from clearspan.common.options import Flag, Options
-from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from clearspan.common.options import Flag
+from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text import (
-    MAX_TOKENS,
-    SPACES,
-    Dedup,
-    Kept,
-    Selected,
-    TextKind,
-    TextWorker,
-    excluded_of,
-)
+from clearspan.pipelines.kinds import Dedup
+from clearspan.pipelines.kinds.text import MAX_TOKENS, SPACES, Kept, Selected, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import grouped, text_of
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.joining import Pieces, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
@@ -50,20 +42,6 @@ BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 NEAR_UNIT_BYTES = 16_000_000
 """Input of a unit with --near-dedup: a worker holds 650 to 1,300 bytes for each sentence of a unit."""
-STEP_OF = {
-    "views": None,
-    "unit": None,
-    "augment_seed": None,
-    "synonyms": "subs",
-    "subs": "subs",
-    "del_word": "del-word",
-    "del_spans": "del-span",
-    "del_span": "del-span",
-    "reorder_pairs": "reorder",
-    "reorder_span": "reorder",
-}
-"""Options that need --augment, and the step that they need there; None: any."""
-
 RULES = (
     "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
     "with --language-threshold: keep only texts in these languages (extra `language`)"
@@ -71,66 +49,38 @@ RULES = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Augmenting(Options):
-    """The options of augmented views; None where the default depends on --augment."""
+class Augmenting(Proportions):
+    """The options of augmented views."""
 
     augment: Annotated[str | None, Flag("del-word, del-span, reorder, subs, joined by + (default none)", "STEPS")] = (
         None
     )
     synonyms: Annotated[str | None, Flag("for subs: JSON of words to lists of words, or tabbed lines", "FILE")] = None
-    views: Annotated[int | None, Flag("augmented views of each sentence (default 2)", "K"), Ge(1), Le(100)] = None
-    unit: Annotated[str | None, Flag("unit of deletion and reordering (default token)", choices=UNITS)] = None
-    augment_seed: Annotated[
-        int | None, Flag("random seed of the views (default 42)", "N"), Ge(-(1 << 63)), Lt(1 << 63)
-    ] = None
-    del_word: Annotated[float | None, Flag("fraction of units deleted (default 0.7)", "P")] = None
-    del_spans: Annotated[int | None, Flag("spans deleted (default 5)", "N")] = None
-    del_span: Annotated[float | None, Flag("fraction of units in each deleted span (default 0.05)", "P")] = None
-    reorder_pairs: Annotated[int | None, Flag("pairs of spans that are swapped (default 5)", "N")] = None
-    reorder_span: Annotated[float | None, Flag("fraction of units in each span (default 0.05)", "P")] = None
-    subs: Annotated[float | None, Flag("fraction of words replaced (default 0.3)", "P")] = None
+    views: Annotated[int, Flag("augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
+    augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
     del_token: Annotated[bool, Flag(f"add {DEL} to the tokenizer even if no step deletes")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         steps = self.augmentation.steps if self.augmentation else ()
-        for name, step in STEP_OF.items():
-            if getattr(self, name) is None:
+        for field in dataclasses.fields(Augmenting):
+            if field.name in ("augment", "del_token") or getattr(self, field.name) == field.default:
                 continue
-            option = f"--{name.replace('_', '-')}"
+            option, named = f"--{field.name.replace('_', '-')}", "subs" if field.name == "synonyms" else field.name
             if not self.augmentation:
                 raise ValueError(f"{option} has no effect without --augment: add it, e.g. --augment subs+del-span")
-            if step and step not in steps:
-                raise ValueError(f"{option} has no effect without the step {step}: add it to --augment")
+            if missing := [step for step in STEPS if named.startswith(step.replace("-", "_")) and step not in steps]:
+                raise ValueError(f"{option} has no effect without the step {missing[0]}: add it to --augment")
         if self.augmentation and self.augmentation.substitutes and not self.synonyms:
             raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
 
     @functools.cached_property
     def augmentation(self) -> Augmentation | None:
-        """Return the augmentation. Raise ValueError if one of its options is out of range."""
+        """Return the augmentation. Raise ValueError if a step is unknown or repeated."""
         if self.augment is None:
             return None
-        fields = {field.name: getattr(self, field.name, None) for field in dataclasses.fields(Augmentation)}
-        try:
-            return Augmentation.parse(
-                self.augment, **{name: value for name, value in fields.items() if value is not None}
-            )
-        except AugmentationError as error:
-            name = "augment" if error.field == "steps" else error.field.replace("_", "-")
-            raise ValueError(f"--{name} {error.reason}") from None
-
-    @property
-    def num_views(self) -> int:
-        return (2 if self.views is None else self.views) if self.augmentation else 0
-
-    @property
-    def seed(self) -> int:
-        return 42 if self.augment_seed is None else self.augment_seed
-
-    @property
-    def adds_del(self) -> bool:
-        """Whether [DEL] is added to the tokenizer."""
-        return self.del_token or (self.augmentation is not None and self.augmentation.deletes)
+        names = (field.name for field in dataclasses.fields(Proportions))
+        return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in names})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,12 +139,12 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        return (DEL,) if self.adds_del else ()
+        return (DEL,) if self.del_token or (self.augmentation and self.augmentation.deletes) else ()
 
     @property
     def bytes_per_s(self) -> float:
         """Rate measured on 57 MB of books, articles and speeches; with views: two views of subs+del-span."""
-        return 5e6 if self.num_views else 12e6
+        return 5e6 if self.augmentation else 12e6
 
     def options(self) -> dict[str, Any]:
         augmentation = self.augmentation
@@ -205,10 +155,10 @@ class Sentences(Augmenting, TextKind):
             **super().options(),
             "language": self.rules,
             "segmenter": f"sentencex {metadata.version('sentencex')}" if self.rules else None,
-            "del_token": self.adds_del,
+            "del_token": bool(self.special_tokens),
             "augmentation": augmentation.options() if augmentation else None,
-            "views": self.num_views,
-            "augment_seed": self.seed if augmentation else None,
+            "views": self.views if augmentation else 0,
+            "augment_seed": self.augment_seed if augmentation else None,
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
@@ -264,30 +214,20 @@ class SentenceWorker(TextWorker[Sentences]):
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
         self.tokenization.start_unit()
-        texts = self._texts(records, tally)
+        texts = tally.made(records, lambda record: self._text(record, tally.counts))
         pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
         parts = (self.kept(part, tally, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
-    def _texts(self, records: Iterable[Record], tally: Tally) -> Iterator[tuple[list[str], str]]:
-        """Yield the sentences of each text that has any, and its source; count empty texts and bad records."""
-        counts = tally.counts
-        for record in records:
-            try:
-                text, _ = text_of(record, self.kind.text_field)
-                if (selected := self.kind.selected(text, counts)) is None:
-                    counts.read += 1
-                    continue
-                sentences = self._sentences(selected)
-            except RecordError as problem:
-                counts.read += 1
-                tally.reject(record, problem)
-                continue
-            if sentences:
-                yield sentences, record.source
-            else:
-                counts.read += 1
-                counts.filtered["empty"] += 1
+    def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
+        """Return the sentences of a text that has any, and its source; count any other."""
+        text, _ = text_of(record, self.kind.text_field)
+        if (selected := self.kind.selected(text, counts)) is None:
+            return None
+        if sentences := self._sentences(selected):
+            return sentences, record.source
+        counts.filtered["empty"] += 1
+        return None
 
     def _sentences(self, selected: Selected) -> list[str]:
         """Return a text's sentences. For packing, a sentence that follows whitespace begins with a space."""
@@ -306,7 +246,7 @@ class SentenceWorker(TextWorker[Sentences]):
         sources: list[str] = []
         size = 0
         for sentences, source in texts:
-            tally.counts.read += len(sentences)
+            tally.counts.read += len(sentences) - 1  # the text was counted
             for first in range(0, len(sentences), TOKENIZE_SENTENCES):
                 part = sentences[first : first + TOKENIZE_SENTENCES]
                 together += part
@@ -322,26 +262,20 @@ class SentenceWorker(TextWorker[Sentences]):
         """Yield the joined sentences of each text, in groups of texts."""
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
-        for group in grouped(self._sized(texts, tally), TOKENIZE_CHARACTERS, TOKENIZE_CHARACTERS):
+        sized = ((text, sum(map(len, text[0]))) for text in texts)
+        for group in grouped(sized, TOKENIZE_CHARACTERS, TOKENIZE_CHARACTERS):
             sentences, sources = zip(*group, strict=True)
-            tally.counts.read -= len(group)
+            tally.counts.read -= len(group)  # the texts were counted
             tally.counts.count("packed", sum(map(len, sentences)))
             for pieces in join(sentences, sources, self.kind.most_tokens, self.tokenization.tokenize):
                 tally.counts.read += len(pieces.names)
                 tally.counts.count("cut", pieces.num_cut)
                 yield pieces
 
-    @staticmethod
-    def _sized(texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[tuple[tuple[list[str], str], int]]:
-        """Yield texts with their sizes in characters; count each until its pieces are counted."""
-        for text in texts:
-            tally.counts.read += 1
-            yield text, sum(map(len, text[0]))
-
     def _batch(self, kept: Kept, tally: Tally) -> pa.RecordBatch:
         (tokens,), views = kept.columns, []
         if self.augmenter:
-            seed, numbers = self.kind.seed, range(self.kind.num_views)
+            seed, numbers = self.kind.augment_seed, range(self.kind.views)
             views = [self.augmenter(tokens, keyed.mix(seed, kept.ids, number)) for number in numbers]
             if self.kind.synonyms:
                 num_covered, num_words = self.augmenter.coverage(tokens)

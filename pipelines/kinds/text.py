@@ -19,6 +19,7 @@ from annotated_types import Ge, Gt, Le
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
@@ -56,7 +57,6 @@ class Selected(NamedTuple):
     language: str | None
 
 
-Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(default)s)", negatable=True)]
 SPACES = "collapse: a single space between words"
 PUBLISHED = "drop texts by the published heuristics for web pages: gopher, c4 or gopher,c4"
 SIMILAR = "drop examples similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
@@ -113,14 +113,6 @@ class TextKind(TextInputs):
     def examples_are_sentences(self) -> bool:
         """True if an example is one sentence. Short sentences of excluded texts are then also searched one by one."""
         return False
-
-    @property
-    def drops_duplicates(self) -> bool:
-        return self.dedup
-
-    @property
-    def near_threshold(self) -> float | None:
-        return self.near_dedup
 
     @property
     def special_tokens(self) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 import codecs
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from clearspan.common.options import Flag, Options, checking
@@ -11,16 +12,15 @@ from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers.columns import DEFAULT, named
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import MissingFieldError, RecordError, Tally
+from clearspan.pipelines.tally import RecordError, Tally
 
 
 def separator(word: str) -> str:
-    """Return the separator that a word writes with escapes; raise ValueError if it is empty."""
-    if not (text := unescaped(word)):
+    r"""Return the separator that a word writes with escapes, such as \n and \x1e; raise ValueError if it is empty."""
+    if not word:
         raise ValueError("must not be empty")
-    return text
+    return word.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def encoding_named(name: str) -> str | None:
@@ -39,6 +39,7 @@ TextField = Annotated[str | None, Flag("JSON field or table column (default: tex
 TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
 BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
+MOST_FIELDS = 20
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
 ENCODING = "encoding of text files, e.g. cp1252 or shift_jis (default utf-8); others than utf-8 are not cut"
 
@@ -98,28 +99,29 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         wanted = field or DEFAULT
         name = named(text, wanted)
         if name is None:
-            raise MissingFieldError(
-                f'no field "{wanted}"', list(text), "name the one that holds the text with --text-field"
-            )
+            raise RecordError(f'no field "{wanted}" among {fields(text)}: name the one of the text with --text-field')
         text = text[name]
         if not isinstance(text, str):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')
     return text, utf8(text)
 
 
+def fields(record: Mapping[str, Any]) -> str:
+    """Return the names of a record's first fields, for messages."""
+    return ", ".join(itertools.islice(record, MOST_FIELDS)) or "none"
+
+
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
     """Yield the records whose text is not empty, with the text and the same in UTF-8; count all, but not as kept."""
-    for record in records:
-        tally.counts.read += 1
-        try:
-            text, data = text_of(record, field)
-        except RecordError as problem:
-            tally.reject(record, problem)
-            continue
+
+    def text_in(record: Record) -> tuple[Record, str, bytes] | None:
+        text, data = text_of(record, field)
         if text.strip():
-            yield record, text, data
-        else:
-            tally.counts.filtered["empty"] += 1
+            return record, text, data
+        tally.counts.filtered["empty"] += 1
+        return None
+
+    return tally.made(records, text_in)
 
 
 def utf8(text: str) -> bytes:

@@ -3,7 +3,7 @@
     row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
-all texts of the row. Rows that share a text in any column are on one side of the held-out part (`units.linking`).
+all texts of the row. Rows to train on that share a text with a held-out row, in any column, are dropped.
 
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
@@ -24,7 +24,7 @@ from clearspan.common.ragged import segments
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import checked_text, grouped_id
+from clearspan.pipelines.kinds.text_inputs import checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
@@ -73,7 +73,10 @@ class Triplets(TextKind):
     max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
 
+    rate: ClassVar[float] = 8e6
+    shares_texts: ClassVar[bool] = True
     are_pairs: ClassVar[bool] = False
+    usual: ClassVar[tuple[tuple[str, ...], ...]] = COLUMNS
     option: ClassVar[str] = "--columns"
     """The option that names what a row is read from."""
     name: ClassVar[str] = "triplets"
@@ -107,19 +110,9 @@ class Triplets(TextKind):
         return True
 
     @property
-    def shares_texts(self) -> bool:
-        return True
-
-    @property
-    def bytes_per_s(self) -> float:
-        return 8e6
-
-    @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
         """Sets of column names; a row is read from the first set that its table has."""
-        if self.named:
-            return (self.named,)
-        return nli.COLUMNS if self.nli else COLUMNS
+        return (self.named,) if self.named else nli.COLUMNS if self.nli else self.usual
 
     def options(self) -> dict[str, Any]:
         inapplicable = ("text_field", "text_per", "document_separator")
@@ -198,31 +191,26 @@ class TripletWorker(TextWorker[Triplets]):
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows that hold texts; count the others."""
         if self.kind.nli:
-            for texts, source in nli.paired(records, self._cells, tally):
-                row = self._prepared(texts, source)
-                if self._is_left(row, tally.counts):
-                    yield row
+            for _, rows in itertools.groupby(records, key=lambda record: record.name):
+                for texts, source in nli.paired(rows, self._cells, tally):
+                    row = self._prepared(texts, source)
+                    if self._is_left(row, tally.counts):
+                        yield row
             return
         num_texts = 0
-        for record in records:
-            tally.counts.read += 1
-            try:
-                row = self._prepared(tuple(map(checked_text, self._cells(record))), record.source)
-            except RecordError as problem:
-                self._refuse(record, problem, tally)
-                continue
+        for row in tally.made(records, lambda record: self._row(record, tally.counts)):
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
-                    f"{record.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
+                    f"{row.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
                     "separate runs, or name the columns that all rows have with --columns"
                 )
             num_texts = len(row.texts)
             if self._is_left(row, tally.counts):
                 yield row
 
-    def _refuse(self, record: Record, problem: RecordError, tally: Tally) -> None:
-        """Count a record that is no row."""
-        tally.reject(record, problem)
+    def _row(self, record: Record, counts: Counts) -> TripletRow | None:
+        """Return the row of a record."""
+        return self._prepared(tuple(map(checked_text, self._cells(record))), record.source)
 
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
@@ -238,7 +226,7 @@ class TripletWorker(TextWorker[Triplets]):
             of_labels = dataclasses.replace(self.reading, columns=nli.COLUMNS, by_order=False)
             if chosen(list(value), of_labels) and not self.kind.named:
                 mend = "add --nli"
-            raise MissingFieldError(f"no fields {named}", list(value), mend)
+            raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
 
     def _prepared(self, texts: tuple[str, ...], source: str) -> TripletRow:

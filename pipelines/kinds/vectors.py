@@ -35,6 +35,7 @@ from clearspan.common.model_folder import EncoderError, read_inference, read_mod
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, grouped, text_id, texts_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import RecordError, Tally
@@ -92,8 +93,8 @@ class Vectors(ModelOptions, TextInputs):
     pooling: Pooling = None
     vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
     keep_text: Annotated[bool, Flag("store each text beside its vector")] = False
+    dedup: Dedup = False
     batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
-    dedup: Annotated[bool, Flag("keep the first of equal texts (default: %(default)s)", negatable=True)] = False
 
     name: ClassVar[str] = "vectors"
     command: ClassVar[str] = "embed"
@@ -126,10 +127,6 @@ class Vectors(ModelOptions, TextInputs):
     @property
     def reasons(self) -> tuple[str, ...]:
         return ("empty",)
-
-    @property
-    def drops_duplicates(self) -> bool:
-        return self.dedup
 
     @property
     def bytes_per_s(self) -> float:

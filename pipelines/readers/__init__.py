@@ -11,19 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import (
-    arrays,
-    arrow,
-    columns,
-    files,
-    jsonl,
-    lines,
-    parquet,
-    sniff,
-    tables,
-    tars,
-    text,
-)
+from clearspan.pipelines.readers import arrow, columns, files, jsonl, lines, parquet, sniff, tars
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
@@ -39,15 +27,13 @@ def _whole(records: Callable[[BinaryIO, str, Reading], Iterator[Record]]) -> Rea
 
 WEB = "clearspan.plugins.web:WebArchives"
 READERS: dict[str, Reader] = {
+    **{name: _whole(records) for name, records in tars.MEMBERS.items()},
     "arrow": arrow.read,
-    "csv": _whole(tables.records),
     "file": files.read,
-    "json": _whole(arrays.records),
     "jsonl": jsonl.read,
     "lines": lines.read,
     "parquet": parquet.read,
     "tar": tars.read,
-    "text": _whole(text.records),
     "warc": lambda stream, piece, reading: own_format(WEB).read(stream, piece, reading),
 }
 TABLES = ("arrow", "csv", "json", "jsonl", "parquet")

@@ -84,9 +84,6 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
     column = sought if sought in names else named(texts if field is None else names, sought)
     if column is not None:
         return column
-    if len(several := similar(names, sought)) > 1 and len(texts) > 1:
-        alike = " and ".join(f'"{other}"' for other in several)
-        raise PipelineError(f"{name}: columns {alike} differ in letter case alone: name one with --text-field")
     if field is None and len(texts) == 1:
         return texts[0]
     existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
@@ -121,7 +118,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
     Raises:
         PipelineError: they are missing or ambiguous, or do not hold texts.
     """
-    texts = [field.name for field in schema if _is_text(field.type)]
+    texts = [field.name for field in schema if _is(field.type, "string")]
     if reading.columns:
         columns = row_columns(schema.names, name, reading)
     else:
@@ -130,22 +127,16 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
         field = schema.field(column)
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
-        if extended or not (_is_text(field.type) or _is_bytes(field.type) or is_label):
+        if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label):
             option = reading.option if reading.columns else "--text-field"
-            raise PipelineError(
-                f'{name}: its column "{column}" holds {field.type}, not text: name another with {option}'
-            )
+            raise PipelineError(f'{name}: its column "{column}" holds {field.type}, not text: see {option}')
     return columns
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is(kind: pa.DataType, name: str) -> bool:
+    """Return whether a type, or that of a dictionary's values, is this one: string or binary, of any form."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+    return str(kind) in (name, f"large_{name}", f"{name}_view")
 
 
 def arrow_records(batch: pa.RecordBatch, name: str, reading: Reading, first: int) -> Iterator[Record]:
@@ -180,15 +171,9 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
     """Return the text of a cell as a record."""
     if buffer is None:
         return Record(name, row, None, b"", "the text is null")
-    if buffer.size > max_bytes:
-        head = buffer.slice(0, HEAD_BYTES).to_pybytes()
-        return Record(name, row, None, head, f"longer than {max_bytes:,} bytes: {buffer.size:,}")
-    data = buffer.to_pybytes()
+    data = buffer.slice(0, min(buffer.size, max_bytes + 1)).to_pybytes()
     check_holes(data, of=f" of row {row:,}")
-    try:
-        return Record(name, row, data.decode("utf-8"), data)
-    except UnicodeDecodeError as error:
-        return Record(name, row, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the text")
+    return Record.of_text(name, row, data, max_bytes, "text")
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:

@@ -1,5 +1,6 @@
 """Whole files, such as images: one record per file, with its bytes."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -13,7 +14,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     assert reading.classes is not None
     # The limit keeps buffers small: there may be a million small files.
     record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
-    yield record.of_class(reading.classes.label(Listed(piece.input.name, piece.input.label)))
+    yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
     while stream.read(BUFFER_BYTES):
         pass  # read on to the end of a file that is too long: it must not be damaged
 

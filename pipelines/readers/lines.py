@@ -12,13 +12,8 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     for offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end):
         if problem:
             yield Record(piece.input.name, offset, None, line, problem)
-            continue
-        try:
-            text = line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield Record(piece.input.name, offset, None, line, f"invalid UTF-8 at byte {error.start} of the line")
         else:
-            yield Record(piece.input.name, offset, text, line)
+            yield Record.of_text(piece.input.name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line")
 
 
 def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, str]]:

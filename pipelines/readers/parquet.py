@@ -1,25 +1,18 @@
 """Parquet: one record per row (`columns`). A row group belongs to the piece in which it starts.
 
-The columns __key__ and xz are those of one revision of OpenWebText: each row is an xz-compressed tar of .txt files.
-
 Page checksums are verified where the file has them. Rows are decoded in batches of about BATCH_BYTES.
 """
 
-import io
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
-from clearspan.pipelines.readers.tars import printable, unpack
 from clearspan.pipelines.records import Piece, Reading, Record
 
 ROWS = 256
-PACKED = ("__key__", "xz")
-PACKED_ROWS = 4
 BATCH_BYTES = 1 << 27
 
 
@@ -32,29 +25,19 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """
     name = piece.input.name
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
-        columns = _columns(table, name, reading)
-        packed = columns == list(PACKED) and not (reading.field or reading.columns)
+        columns = arrow_columns(table.schema_arrow, name, reading)
         row = 0
         for number in range(table.num_row_groups):
             group = table.metadata.row_group(number)
             if _is_in(group, piece):
                 first = row
-                rows = PACKED_ROWS if packed else _rows_together(group)
+                rows = _rows_together(group)
                 for batch in table.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
-                    if packed:
-                        yield from _packed(batch, piece, reading, first)
-                    else:
-                        yield from arrow_records(batch.select(columns), name, reading, first)
+                    yield from arrow_records(batch.select(columns), name, reading, first)
                     first += batch.num_rows
                 if first != row + group.num_rows:
                     raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
             row += group.num_rows
-
-
-def _columns(table: pq.ParquetFile, name: str, reading: Reading) -> list[str]:
-    schema = table.schema_arrow
-    packed = not (reading.field or reading.columns) and all(schema.names.count(column) == 1 for column in PACKED)
-    return list(PACKED) if packed else arrow_columns(schema, name, reading)
 
 
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
@@ -69,14 +52,3 @@ def _rows_together(group: pq.RowGroupMetaData) -> int:
     """Return how many rows of a group, of its mean size, are decoded at once."""
     num_rows, num_bytes = int(group.num_rows), int(group.total_byte_size)
     return min(ROWS, max(1, BATCH_BYTES * num_rows // max(1, num_bytes)))
-
-
-def _packed(batch: pa.RecordBatch, piece: Piece, reading: Reading, first: int) -> Iterator[Record]:
-    keys = batch.column("__key__").to_pylist()
-    for row, (key, value) in enumerate(zip(keys, batch.column("xz"), strict=True), first):
-        buffer = value.as_buffer()
-        if buffer is None:
-            yield Record(piece.input.name, row, None, b"", "the packed texts are null")
-            continue
-        name = f"{piece.input.name}/{printable(str(key)).removeprefix('./')}.xz"
-        yield from unpack(cast(BinaryIO, io.BytesIO(buffer.to_pybytes())), name, reading)

@@ -7,6 +7,7 @@
 The files of a sample are consecutive. A sample without an image or a clip has no known kind.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -67,7 +68,7 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
         for record in records:
             label = reading.classes.label(Listed(record.name, stated))
             if reading.classes.takes(record.name, label, known):
-                yield record.of_class(label)
+                yield dataclasses.replace(record, label=label)
 
 
 def _samples(

@@ -6,7 +6,6 @@ bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
 
 import codecs
 import contextlib
-import dataclasses
 import io
 import lzma
 import tarfile
@@ -46,20 +45,6 @@ class DamagedError(Exception):
     """A file does not hold what was written to it. The message says what is wrong."""
 
 
-@dataclasses.dataclass
-class Bounded:
-    """Bytes that are collected up to a limit: their offset, their first `limit` + 1, and the number of all of them."""
-
-    start: int
-    limit: int
-    data: bytearray = dataclasses.field(default_factory=bytearray)
-    size: int = 0
-
-    def add(self, part: bytes) -> None:
-        self.size += len(part)
-        self.data += part[: max(0, self.limit + 1 - len(self.data))]
-
-
 def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
     """Raise DamagedError if there is a hole in a text, which begins at `offset` of its file."""
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
@@ -79,48 +64,46 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
         yield data
 
 
-class _Xz(io.RawIOBase):
-    """The content of consecutive xz streams. Python's reader ignores other bytes after a stream, and has no limit."""
+class _Stream(io.RawIOBase):
+    """The bytes that an iterator yields."""
 
-    def __init__(self, stored: BinaryIO) -> None:
-        self.stored, self.current, self.is_new = stored, _unxz(), True
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self.parts, self.rest = parts, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while True:
-            packed = b""
-            if self.current.eof:
-                packed = self._after_stream()
-            elif self.current.needs_input:
-                packed = self.stored.read(PACKED_BYTES)
-            if not packed and (self.current.eof or self.is_new):
+        while not self.rest:
+            if (part := next(self.parts, None)) is None:
                 return 0
-            if not packed and self.current.needs_input:
-                raise EOFError("it ends within a stream")
-            if self.current.eof:
-                self.current = _unxz()
-            self.is_new = False
-            if data := self.current.decompress(packed, len(buffer)):
-                buffer[: len(data)] = data
-                return len(data)
+            self.rest = part
+        part, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
 
-    def _after_stream(self) -> bytes:
-        """Return the first bytes of the next stream, behind padding to a multiple of 4 bytes; none at the end."""
-        packed, padded = self.current.unused_data, 0
-        while not (rest := packed.lstrip(b"\0")):
-            padded += len(packed)
-            if not (packed := self.stored.read(PACKED_BYTES)):
-                break
-        padded += len(packed) - len(rest)
+
+def _buffered(parts: Iterator[bytes]) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(_Stream(parts), BUFFER_BYTES))
+
+
+def _unxz(stored: BinaryIO) -> Iterator[bytes]:
+    """Yield the content of consecutive xz streams. Python's reader ignores other bytes after one, and has no limit."""
+    packed = stored.read(PACKED_BYTES)
+    while packed:
+        stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
+        while not stream.eof:
+            yield stream.decompress(packed, BUFFER_BYTES)
+            packed = stored.read(PACKED_BYTES) if stream.needs_input else b""
+            if stream.needs_input and not packed:
+                raise EOFError("it ends within a stream")
+        packed, padded = stream.unused_data or stored.read(PACKED_BYTES), 0
+        while packed and not packed.lstrip(b"\0"):
+            packed, padded = stored.read(PACKED_BYTES), padded + len(packed)
+        padded += len(packed) - len(packed.lstrip(b"\0"))
+        packed = packed.lstrip(b"\0")
         if padded % 4:
             raise DamagedError(f"{padded:,} bytes of padding, which is not a multiple of 4")
-        return rest
-
-
-def _unxz() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
 
 
 @contextlib.contextmanager
@@ -129,41 +112,26 @@ def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO
     if compression is None:
         yield stream
     elif compression == "xz":
-        yield cast(BinaryIO, io.BufferedReader(_Xz(stream), BUFFER_BYTES))
+        yield _buffered(_unxz(stream))
     else:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
 
 
-class _Transcoded(io.RawIOBase):
-    """A text in another encoding, as UTF-8."""
-
-    def __init__(self, stored: BinaryIO, encoding: str) -> None:
-        self.stored, self.encoding = stored, encoding
-        self.decoder = codecs.getincrementaldecoder(encoding)(NOT_UTF8)
-        self.rest, self.is_ended = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.rest and not self.is_ended:
-            data = self.stored.read(BUFFER_BYTES)
-            self.is_ended = not data
-            try:
-                self.rest = self.decoder.decode(data, self.is_ended).encode("utf-8", NOT_UTF8)
-            except UnicodeError as error:
-                raise PipelineError(
-                    f"--encoding {self.encoding}: {error}: name the encoding of the files, e.g. utf-16-le"
-                ) from None
-        part, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
+def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
+    """Yield a text in another encoding as UTF-8."""
+    decode, data = codecs.getincrementaldecoder(encoding)(NOT_UTF8).decode, b" "
+    while data:
+        data = stored.read(BUFFER_BYTES)
+        try:
+            yield decode(data, not data).encode("utf-8", NOT_UTF8)
+        except UnicodeError as error:
+            raise PipelineError(f"--encoding {encoding}: {error}: name that of the files, e.g. utf-16-le") from None
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
     """Return a stream of text as UTF-8. Where a byte is invalid in its encoding (None: UTF-8), it is not UTF-8."""
-    return cast(BinaryIO, io.BufferedReader(_Transcoded(stream, encoding), BUFFER_BYTES)) if encoding else stream
+    return _buffered(_utf8(stream, encoding)) if encoding else stream
 
 
 @contextlib.contextmanager

@@ -9,10 +9,9 @@ not closed ends the run, because it is unknown how many rows it swallowed.
 """
 
 import csv
-import dataclasses
 import io
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import plain, row_columns, text_column
@@ -85,8 +84,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
                 f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
-                f"--no-header if it is a text, or name {'the columns' if option == '--columns' else 'the column'} with "
-                f"{option}"
+                f"--no-header if it is a text, or name it with {option}"
             )
 
 
@@ -108,22 +106,22 @@ class _Lines:
         return line + self._stream.readline(size - len(line))
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """The delimiter of a table's cells, and whether cells may be quoted."""
+Form = Mapping[str, Any]
+"""The options of `csv.reader`: the delimiter of a table's cells, and whether cells may be quoted."""
+TABS: Form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
-    delimiter: str
-    quoted: bool
 
-    def parse(self, lines: Iterator[str]) -> list[str] | None:
-        """Return the cells of the row that begins with the first line, or None if there are no lines.
+def _quoted(delimiter: str) -> Form:
+    return {"delimiter": delimiter, "strict": True}
 
-        Raises:
-            csv.Error: the row does not have this form.
-        """
-        if self.quoted:
-            return next(csv.reader(lines, delimiter=self.delimiter, strict=True), None)
-        return next(csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE), None)
+
+def _parse(lines: Iterator[str], form: Form) -> list[str] | None:
+    """Return the cells of the row that begins with the first line, or None if there are no lines.
+
+    Raises:
+        csv.Error: the row does not have this form.
+    """
+    return next(csv.reader(lines, **form), None)
 
 
 def form_of(head: _Lines, name: str) -> Form:
@@ -137,7 +135,7 @@ def form_of(head: _Lines, name: str) -> Form:
         return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
     if ".tsv" not in suffixes_of(name):
-        return max((*(Form(delimiter, True) for delimiter in ",;|"), _tabs(head)), key=agreeing)
+        return max((*map(_quoted, ",;|"), _tabs(head)), key=agreeing)
     return _tabs(head)
 
 
@@ -146,12 +144,12 @@ def _tabs(head: _Lines) -> Form:
 
     They do if all rows have equally many cells with quoting and not without, or if a quote is doubled within quotes.
     """
-    plain, quoted = Form("\t", False), Form("\t", True)
-    literal, unquoted = _head_rows(head, plain), _head_rows(head, quoted)
+    quoted = _quoted("\t")
+    literal, unquoted = _head_rows(head, TABS), _head_rows(head, quoted)
     if len({len(row) for row in unquoted}) != 1 or not _is_whole(head, quoted):
-        return plain
+        return TABS
     doubled = any(cell[:1] == cell[-1:] == '"' and '""' in cell[1:-1] for row in literal for cell in row)
-    return quoted if doubled or len({len(row) for row in literal}) > 1 else plain
+    return quoted if doubled or len({len(row) for row in literal}) > 1 else TABS
 
 
 def _head_rows(head: _Lines, form: Form) -> list[list[str]]:
@@ -160,7 +158,7 @@ def _head_rows(head: _Lines, form: Form) -> list[list[str]]:
     rows: list[list[str]] = []
     while True:
         try:
-            row = form.parse(lines)
+            row = _parse(lines, form)
         except csv.Error:
             continue
         if row is None:
@@ -173,7 +171,7 @@ def _is_whole(head: _Lines, form: Form) -> bool:
     """Return whether a whole head has this form, up to a row that continues behind it."""
     lines = iter(head.head)
     try:
-        while form.parse(lines) is not None:
+        while _parse(lines, form) is not None:
             pass
     except csv.Error:
         return not head.is_all and next(lines, None) is None
@@ -231,13 +229,11 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
     while True:
         row = _RowLines(lines, name, max(max_bytes, MAX_BYTES), offset)
         try:
-            cells, problem = form.parse(iter(row)), row.problem
+            cells, problem = _parse(iter(row), form), row.problem
         except csv.Error as error:
             if row.is_ended or row.num_lines > 1:
-                raise PipelineError(
-                    f"{name}: line {num_lines + 1:,}: the row that begins there has a quote that is not closed "
-                    f"({error}): mend it"
-                ) from None
+                reason = "the row that begins there has a quote that is not closed"
+                raise PipelineError(f"{name}: line {num_lines + 1:,}: {reason} ({error}): mend it") from None
             cells, problem = [], f"broken csv: {error}"
         if cells is None:
             return

@@ -12,20 +12,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text
+from clearspan.pipelines.readers import arrays, jsonl, samples, sniff, tables, text
 from clearspan.pipelines.readers.samples import LINK, Member
-from clearspan.pipelines.readers.sniff import (
-    MAGIC_BYTES,
-    PARQUET,
-    WARC,
-    check_claims,
-    compression_of,
-    is_arrow,
-    is_tar,
-    rows_format,
-    suffixes_of,
-    text_format,
-)
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming, transcoded
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 from clearspan.shards.finding import is_below_hidden
@@ -69,10 +57,10 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the documents of a member, which may be a (compressed) tar."""
     buffered = _peeking(stream)
-    compression = compression_of(buffered.peek(MAGIC_BYTES))
+    compression = sniff.compression_of(buffered.peek(sniff.MAGIC_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
         head = _head(content)
-        if not is_tar(head):
+        if not sniff.is_tar(head):
             yield from _documents(content, head, name, compression, reading)
             return
         for inner, _, member in _members(content, name):
@@ -82,7 +70,7 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
                 with naming(inner, "tar"):
                     buffered = _peeking(member)
                     head = _head(buffered)
-                    yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
+                    yield from _documents(cast(BinaryIO, buffered), head, inner, sniff.compression_of(head), reading)
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
@@ -96,20 +84,20 @@ def _head(stream: Any) -> bytes:
 
 def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
     """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
-    if head.startswith((PARQUET, WARC)) or is_arrow(head):
+    if head.startswith((sniff.PARQUET, sniff.WARC)) or sniff.is_arrow(head):
         yield Record(name, None, None, b"", "parquet, Arrow or WARC in a tar: unpack the tar")
         return
-    check_claims(name, compression, head)
+    sniff.check_claims(name, compression, head)
     if reading.encoding:
         stream = transcoded(stream, reading.encoding)
         head = _head(stream)
     try:
         is_whole = len(head) < PEEK_BYTES
-        member_format = text_format(head, suffixes_of(name), is_whole)
+        member_format = sniff.text_format(head, sniff.suffixes_of(name), is_whole)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
-    yield from MEMBERS[rows_format(member_format, reading)](stream, name, reading)
+    yield from MEMBERS[sniff.rows_format(member_format, reading)](stream, name, reading)
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
@@ -161,11 +149,6 @@ class _Archive(tarfile.TarFile):
     tarinfo = _Header
 
 
-def printable(name: str) -> str:
-    """Return a member's name in a form that fits into a source: one printable line."""
-    return name if name.isprintable() else ascii(name)[1:-1]
-
-
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
@@ -184,7 +167,8 @@ def _members(
                 raise tarfile.ReadError(SPARSE)
             if not info.isdir() and not is_below_hidden(info.name):
                 content = archive.extractfile(info) if info.isfile() else None
-                yield f"{name}/{printable(info.name)}", info.offset, cast(BinaryIO | None, content)
+                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # a source is one line
+                yield f"{name}/{shown}", info.offset, cast(BinaryIO | None, content)
         if mode == "r:":
             return
         if length is not None:

@@ -1,23 +1,15 @@
 """Plain text: one document per file, with all of its characters, or one document between two separators.
 
-A blank part between separators is not a record, and takes bounded memory however long it is.
+A blank part between separators is not a record.
 """
 
-import dataclasses
 import itertools
-import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, Bounded, check_holes, chunks
-from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
-
-_ESCAPE = re.compile(r"\\(?:[ntrf0\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
-
-
-def unescaped(separator: str) -> str:
-    r"""Return a separator with its escapes resolved: \n, \t, \f, \x1e and the like."""
-    return _ESCAPE.sub(lambda escape: escape[0].encode("ascii").decode("unicode_escape"), separator)
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
+from clearspan.pipelines.records import MAX_BYTES, Reading, Record
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
@@ -25,59 +17,30 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
     Raises:
         DamagedError: there is a hole in it.
+        PipelineError: there is no separator far beyond the longest allowed text.
     """
     if reading.separator is not None:
-        for offset, data, size in _parts(stream, reading.separator.encode(), reading.max_bytes):
-            yield _record(name, offset, data, size, reading.max_bytes)
+        for offset, data in _parts(stream, name, reading):
+            text = data if offset else data.removeprefix(BOM)
+            if text.strip():
+                yield Record.of_text(name, offset, text, reading.max_bytes, "document")
         return
-    data = stream.read(reading.max_bytes + 1)
+    data = stream.read(len(BOM) + reading.max_bytes + 1).removeprefix(BOM)
     check_holes(data)
-    yield _record(name, None, data, None, reading.max_bytes)
+    yield Record.of_text(name, None, data, reading.max_bytes, "file")
     while stream.read(BUFFER_BYTES):
         pass  # read on to the end of a file that is too long: it must not be damaged
 
 
-def _record(name: str, offset: int | None, data: bytes, size: int | None, max_bytes: int) -> Record:
-    """Return the record of a text. `size`: its number of bytes, where `data` may be only the head."""
-    of = "file" if offset is None else "document"
-    if (size or len(data)) > max_bytes:
-        actual = f": {size:,}" if size else ""
-        return Record(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes{actual}")
-    try:
-        text = (data if offset else data.removeprefix(BOM)).decode("utf-8")
-    except UnicodeDecodeError as error:
-        return Record(name, offset, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the {of}")
-    return Record(name, offset, text, data)
-
-
-def _parts(stream: BinaryIO, separator: bytes, limit: int) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (offset, bytes, number of bytes) of each part that is not blank; of a part above the limit, its head."""
-    data, base = b"", 0
-    part = _Part(0, limit)
+def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
+    """Yield each part between separators, with its offset."""
+    assert reading.separator is not None
+    separator, most = reading.separator.encode(), max(reading.max_bytes, MAX_BYTES)
+    rest, offset = b"", 0
     for more in itertools.chain(chunks(stream), [b""]):
-        data, at = data + more, 0
-        while (end := data.find(separator, at)) >= 0:
-            part.add(data[at:end])
-            yield from part.taken()
-            at = end + len(separator)
-            part = _Part(base + at, limit)
-        kept = min(len(separator) - 1, len(data) - at) if more else 0
-        rest = len(data) - kept
-        part.add(data[at:rest])
-        base, data = base + rest, data[rest:]
-    yield from part.taken()
-
-
-@dataclasses.dataclass
-class _Part(Bounded):
-    """The part of a document that has been read."""
-
-    is_blank: bool = True
-
-    def add(self, part: bytes) -> None:
-        super().add(part)
-        self.is_blank = self.is_blank and not (part if self.start else part.removeprefix(BOM)).strip()
-
-    def taken(self) -> Iterator[tuple[int, bytes, int]]:
-        if not self.is_blank:
-            yield self.start, bytes(self.data), self.size
+        *parts, rest = (rest + more).split(separator)
+        for part in parts if more else [*parts, rest]:
+            yield offset, part
+            offset += len(part) + len(separator)
+        if len(rest) > most:
+            raise PipelineError(f"{name}: no --document-separator in {most:,} bytes from byte {offset:,} on: mend it")

@@ -27,7 +27,7 @@ import numpy as np
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import is_about, look
-from clearspan.pipelines.readers.streams import BOM, check_holes, naming, opened
+from clearspan.pipelines.readers.streams import BOM, naming, opened
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, Words
 from clearspan.shards import storage
 
@@ -185,12 +185,9 @@ def _files(pattern: str) -> list[str]:
 
 def _lines(path: str, stream: BinaryIO) -> Iterator[str]:
     r"""Yield the lines of a text, with their ends: \n, \r or \r\n."""
-    offset = 0
     for line in stream:
-        check_holes(line, offset)
         if b"\0" in line:
-            raise PipelineError(f"--exclude {path}: holds bytes of zero, as UTF-16 does: save it as UTF-8")
-        offset += len(line)
+            raise PipelineError(f"--exclude {path}: holds bytes of zero, as UTF-16 does, or damage: save it as UTF-8")
         line = line.removeprefix(BOM)
         try:
             decoded = line.decode("utf-8")
@@ -258,9 +255,7 @@ def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]
             if len(row) > 1:  # the row may be one sentence with commas
                 yield delimiter.join(row)
     except csv.Error as error:
-        raise PipelineError(
-            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or rename the file to .txt"
-        ) from None
+        raise PipelineError(f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes") from None
 
 
 def _json_strings(line: str) -> list[str] | None:

@@ -20,7 +20,7 @@ from clearspan.common.ragged import Ragged
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage, token_type
 from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
-from clearspan.shards.token_ids import MOST_BYTES, vocab_size
+from clearspan.shards.token_ids import vocab_size
 
 MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -69,7 +69,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     """Read a tokenizer.json, or the folder that holds one, on this machine or on an object store.
 
     Raises:
-        PipelineError: there is none, `tokenizers` cannot read it, or it is too large for a tokenizer.
+        PipelineError: there is none, or `tokenizers` cannot read it.
     """
     beside = storage.file_sizes(path)  # empty for a file
     paths = {name: storage.join(path, name) for name in (MAIN, *BESIDE) if name in beside}
@@ -81,14 +81,8 @@ def read_tokenizer(path: str) -> TokenizerFiles:
             "with `clearspan vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
-    files = {name: _read(file) for name, file in paths.items()}
+    files = {name: storage.read_bytes(file) for name, file in paths.items()}
     return TokenizerFiles(files, vocab_size_of(files[MAIN], paths[MAIN]))
-
-
-def _read(path: str) -> bytes:
-    if storage.size(path) > MOST_BYTES:
-        raise PipelineError(f"{path}: more than {MOST_BYTES:,} bytes, too large for a tokenizer: is it the right file?")
-    return storage.read_bytes(path)
 
 
 @functools.lru_cache(maxsize=2)

@@ -4,15 +4,7 @@ from collections.abc import Iterable
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
-from clearspan.pipelines.units.job import (
-    DONE,
-    REJECTED,
-    STAGED,
-    Job,
-    UnitResult,
-    done_units,
-    load_result,
-)
+from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
 from clearspan.shards import Manifest, ShardInfo, storage
 
 
@@ -44,9 +36,8 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for split, mine, other, there in (("train", shards, held, "held_out"), ("validation", held, shards, "in_training")):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            raise PipelineError(
-                f"--holdout-fraction {fraction:g} of {counts.kept:,} {job.kind.name} leaves none to {split}"
-            )
+            option = f"--holdout-fraction {fraction:g}"
+            raise PipelineError(f"{option} of {counts.kept:,} {job.kind.name} leaves none to {split}")
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
         manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))
     return manifests[0], manifests[1]
@@ -71,22 +62,15 @@ def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
     held = storage.file_sizes(job.validation_folder)
 
     def load(unit: int) -> UnitResult | None:
-        done = load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit)
+        done = load_result(job.result_path(unit, stage), job.plan, unit)
         if done is None or any(sizes.get(shard.name) != shard.bytes for shard in done.shards):
             return None
+        hashes = {name: storage.sha256(job.path(name)) for name in done.files if storage.exists(job.path(name))}
         is_whole = all(held.get(shard.name) == shard.bytes for shard in done.held)
-        return done if is_whole and _unchanged(job, done) else None
+        return done if is_whole and hashes == done.files else None
 
     results = zip(units, storage.each(job.folder, load, units), strict=True)
     return {unit: result for unit, result in results if result}
-
-
-def _unchanged(job: Job, done: UnitResult) -> bool:
-    """Return whether a unit's files besides shards have the hashes in its result."""
-    try:
-        return all(storage.sha256(job.path(name)) == expected for name, expected in done.files.items())
-    except FileNotFoundError:
-        return False
 
 
 def commit(job: Job) -> Manifest:

@@ -26,29 +26,13 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import exchange, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT_TEXT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
-from clearspan.pipelines.units.job import (
-    BANDS,
-    CANDIDATES,
-    CODES,
-    CURATED,
-    DUPLICATES,
-    KEYS,
-    LIMIT,
-    NEAR,
-    SHARED,
-    SIMILAR,
-    SKETCHES,
-    TEXTS,
-    Job,
-    UnitResult,
-    load_result,
-)
+from clearspan.pipelines.units.job import CURATED, STAGED, Entries, Job, UnitResult, load_result
 from clearspan.pipelines.units.keys import repeats, with_held_out_text
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
 """The size of a slice at most, if keys are spread evenly: eight million keys."""
-WEIGHTS = {KEYS: 1, TEXTS: 1, BANDS: 4}
+WEIGHTS: dict[str, int] = {Entries.KEYS: 1, Entries.TEXTS: 1, Entries.BANDS: 4}
 """Bytes that a slice may come to hold for each byte of these entries. A candidate is 23 times as large as a band; one
 band in six may be shared."""
 ROW = np.dtype("<u4")
@@ -65,7 +49,7 @@ def staged(job: Job, unit: int) -> UnitResult:
     Raises:
         PipelineError: it is damaged.
     """
-    path = job.staged_path(unit)
+    path = job.result_path(unit, STAGED)
     if result := load_result(path, job.plan, unit):
         return result
     raise PipelineError(f"{path}: damaged: run again to recreate it")
@@ -94,7 +78,8 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
         decision: receives what `decide` returns, by unit.
     """
     paths = [job.entries_path(source, unit) for unit in range(job.num_units)]
-    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), dtype)
+    first, end = BUCKETS * number // slices, BUCKETS * (number + 1) // slices
+    part, offsets = gather(paths, BUCKETS, first, end, dtype)
     positions, answers = decide(part, job.curation)
     units = np.searchsorted(offsets, positions, side="right") - 1
     storage.publish_bytes(pack(answers, units, job.num_units), job.entries_path(decision, number))
@@ -129,30 +114,30 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
     """Write a unit's candidates with their codes, but for its exact duplicates, by band."""
-    entries = _decided(job, CANDIDATES, unit, slices, near.BAND)
+    entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     if job.curation.dedup:
-        entries = entries[~np.isin(entries["row"], _decided(job, DUPLICATES, unit, slices, ROW))]
+        entries = entries[~np.isin(entries["row"], _decided(job, Entries.DUPLICATES, unit, slices, ROW))]
     found = np.empty(len(entries), near.CANDIDATE)
     if len(entries):
-        described = np.frombuffer(storage.read_bytes(job.entries_path(SKETCHES, unit)), near.DESCRIBED)
+        described = np.frombuffer(storage.read_bytes(job.entries_path(Entries.SKETCHES, unit)), near.DESCRIBED)
         for name in ("id", "code"):
             found[name] = described[name][entries["row"]]
         for name in ("band", "row"):
             found[name] = entries[name]
     content = pack(found, exchange.bucket(found["band"], 64), BUCKETS)
-    storage.publish_bytes(content, job.entries_path(CODES, unit))
+    storage.publish_bytes(content, job.entries_path(Entries.CODES, unit))
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
     """Write the verdicts on a unit's documents, all but that of the limit, and its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.separates_texts:
-        verdicts[_decided(job, SHARED, unit, slices, ROW)] = HELD_OUT_TEXT
+        verdicts[_decided(job, Entries.SHARED, unit, slices, ROW)] = HELD_OUT_TEXT
     if job.curation.dedup:
-        verdicts[_decided(job, DUPLICATES, unit, slices, ROW)] = DUPLICATE
+        verdicts[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = DUPLICATE
     if job.curation.near_dedup is not None:
-        merged = near.merge(_decided(job, SIMILAR, unit, slices, near.DROPPED))
-        storage.publish_bytes(merged.tobytes(), job.entries_path(NEAR, unit))
+        merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
+        storage.publish_bytes(merged.tobytes(), job.entries_path(Entries.NEAR, unit))
         verdicts[merged["row"]] = NEAR_DUPLICATE
     content = zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
     storage.publish_bytes(content, job.verdicts_path(unit))
@@ -165,7 +150,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     kept = np.array([np.count_nonzero(verdicts == KEEP) for verdicts in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
-    storage.publish_bytes(left.astype(NUMBER).tobytes(), job.entries_path(LIMIT, 0))
+    storage.publish_bytes(left.astype(NUMBER).tobytes(), job.entries_path(Entries.LIMIT, 0))
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
@@ -176,7 +161,7 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
     """
     verdicts = _put_together(job, unit)
     if job.curation.limit is not None:
-        left = _read(job, job.entries_path(LIMIT, 0), NUMBER)[unit]
+        left = _read(job, job.entries_path(Entries.LIMIT, 0), NUMBER)[unit]
         verdicts[np.flatnonzero(verdicts == KEEP)[int(left) :]] = OVER_LIMIT
     return verdicts
 
@@ -187,7 +172,7 @@ def near_duplicates(job: Job, unit: int) -> np.ndarray:
     Raises:
         PipelineError: the file is missing or damaged.
     """
-    return _read(job, job.entries_path(NEAR, unit), near.DROPPED)
+    return _read(job, job.entries_path(Entries.NEAR, unit), near.DROPPED)
 
 
 def _put_together(job: Job, unit: int) -> np.ndarray:

@@ -25,11 +25,6 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
     return upper
 
 
-def slice_of(number: int, num_slices: int) -> tuple[int, int]:
-    """Return the buckets of a slice, as a range."""
-    return BUCKETS * number // num_slices, BUCKETS * (number + 1) // num_slices
-
-
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
     """Return the content of a file: the entries (n,) by destination (n,) int64, otherwise in their order."""
     index = bounds(np.bincount(destinations, minlength=num_destinations))

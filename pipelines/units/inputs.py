@@ -5,8 +5,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import finding, storage
+
+NAMED = 3
+"""Number of files that an error message names."""
 
 
 def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, int]]:
@@ -34,8 +38,18 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
         raise PipelineError(f"{odd!r}: a file name that is not printable text cannot be a source: rename it")
     root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
-    by_name = dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))
-    return root, by_name
+    by_name = {path[start:]: size for path, size in sizes.items()}
+    return root, dict(sorted(by_name.items(), key=lambda entry: entry[0].split("/")))
+
+
+def check_known(root: str, unknown: Sequence[str], expected: str, are_skipped: bool) -> None:
+    """Raise PipelineError for files of unknown type, unless they are skipped."""
+    if unknown and not are_skipped:
+        files = counted(len(unknown), "file")
+        raise PipelineError(
+            f"{root}: {files} of unknown type, e.g. {', '.join(unknown[:NAMED])}: expected {expected}: leave them out "
+            "of --input, as --skip-unknown does where there are others"
+        )
 
 
 def absolute(path: str) -> str:
@@ -43,10 +57,6 @@ def absolute(path: str) -> str:
     if ".." in path and ".." in Path(path).parts:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
     return os.path.abspath(path)  # noqa: PTH100 (for millions of strings)
-
-
-def _by_folder(entry: tuple[str, int]) -> list[str]:
-    return entry[0].split("/")
 
 
 def _common_folder(paths: Sequence[str]) -> str:

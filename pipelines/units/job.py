@@ -12,6 +12,7 @@ unit: after damage, a run repeats only the units whose shards are missing.
 
 import dataclasses
 import re
+from enum import StrEnum
 from typing import Any
 
 from clearspan.pipelines.kinds import Kind, Worker
@@ -32,11 +33,10 @@ EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 """The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
-KEYS, TEXTS, BANDS, SKETCHES = "keys", "texts", "bands", "sketches"
-"""The data that a unit writes of its examples for decisions."""
-DUPLICATES, CANDIDATES, CODES, SIMILAR, SHARED = "duplicates", "candidates", "codes", "similar", "shared"
-NEAR, LIMIT = LASTING = ("near", "limit")
-"""Decisions; a finished dataset keeps the last two."""
+Entries = StrEnum("Entries", "KEYS TEXTS BANDS SKETCHES DUPLICATES CANDIDATES CODES SIMILAR SHARED NEAR LIMIT")
+"""The data that a unit writes of its examples for decisions (the first four), and decisions."""
+LASTING = (Entries.NEAR, Entries.LIMIT)
+"""Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 WRITTEN = re.compile(r"plan\.json|_stopped\.json|_[a-z_]+/(\d{5}\.(json|jsonl\.zst|zst)|[a-z]+-\d{5}\.rows)")
@@ -66,11 +66,6 @@ class Job:
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
 
-    def reach_stores(self) -> None:
-        """Configure Beam's filesystems in this process if they are used; not every runner does so for its workers."""
-        if storage.is_remote(self.folder) or storage.is_remote(self.root):
-            storage.use_options(self.beam)
-
     def worker(self) -> Worker:
         """Return the kind's worker, with its resources read from the output folder.
 
@@ -95,10 +90,6 @@ class Job:
         """Folder of the files of the first stage."""
         return storage.join(self.folder, STAGED)
 
-    def staged_path(self, unit: int) -> str:
-        """Return the path of the result of a unit's first stage."""
-        return storage.join(self.staged_folder, f"{unit:05d}.json")
-
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
         """Return the name of the file with entries of this sort of a unit, or of a slice of the key space."""
@@ -116,9 +107,9 @@ class Job:
         """Return the path of a unit's verdicts."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
-    def done_path(self, unit: int) -> str:
-        """Return the path of a unit's result."""
-        return storage.join(self.folder, DONE, f"{unit:05d}.json")
+    def result_path(self, unit: int, stage: str = DONE) -> str:
+        """Return the path of a unit's result, or of that of its first stage (STAGED)."""
+        return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod
     def list_name(folder: str, unit: int) -> str:

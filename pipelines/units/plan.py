@@ -21,9 +21,8 @@ from clearspan.pipelines.readers.formats import recognized
 from clearspan.pipelines.readers.sniff import KNOWN, UnknownKindError, look, rows_format, sample
 from clearspan.pipelines.readers.streams import naming, opened
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
-from clearspan.pipelines.units.inputs import absolute, find
+from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
-from clearspan.pipelines.units.plan_media import unit_bytes as small_units
 from clearspan.shards import storage
 
 NAME = "plan.json"
@@ -31,6 +30,9 @@ FORMAT = 10
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
+LEAST_UNIT_BYTES = 4_000_000
+MEDIA_UNITS = 64
+"""Units of images or clips by default: enough for many processes, few enough for large shards."""
 MANY_UNITS = 40_000
 """The number of units from which the default size of a unit grows: decisions read a piece of every unit's keys."""
 EXPANSION = 3
@@ -42,8 +44,6 @@ UNKNOWN = "unknown"
 BESIDE_ARROW = ("state.json", "dataset_info.json")
 ABOVE_ARROW = "dataset_dict.json"
 """Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
-NAMED = 3
-"""Number of files that an error message names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +83,7 @@ class Plan:
         return orjson.dumps({"fingerprint": self.fingerprint, "inputs": self.inputs}) + b"\n"
 
 
-def describe(
-    root: str,
-    files: Mapping[str, int],
-    reading: Reading,
-    named: Collection[str] = (),
-) -> Iterator[Input]:
+def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
     """Yield a description of each file, with its format by content.
 
     Args:
@@ -103,8 +98,6 @@ def describe(
     def described(name: str) -> Input | None:
         path = storage.join(root, name)
         if name in descriptions and path not in named:
-            if name.rpartition("/")[2] == BESIDE_ARROW[0]:
-                _check_saved(path, files, name.rpartition("/")[0])
             return None
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
@@ -124,10 +117,7 @@ def describe(
         if entry.format == UNKNOWN:
             unknown.append(entry.name)
         yield entry
-    if unknown and (len(unknown) == len(files) or not reading.skip_unknown):
-        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of unknown type"
-        remedy = "name others" if reading.skip_unknown else "leave them out of --input, or add --skip-unknown"
-        raise PipelineError(f"{root}: {number}, e.g. {', '.join(unknown[:NAMED])}: expected {KNOWN}: {remedy}")
+    check_known(root, unknown, KNOWN, reading.skip_unknown and len(unknown) < len(files))
 
 
 def _descriptions(files: Collection[str]) -> set[str]:
@@ -135,22 +125,6 @@ def _descriptions(files: Collection[str]) -> set[str]:
     folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
     beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
     return beside | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
-
-
-def _check_saved(path: str, files: Collection[str], folder: str) -> None:
-    """Raise PipelineError if tables that save_to_disk's state.json names are missing, or an index selects rows."""
-    try:
-        state = json.loads(storage.read_bytes(path))
-        tables = [entry["filename"] for entry in state["_data_files"]]
-    except (ValueError, LookupError, TypeError):
-        return  # a file of this name from another program
-    if state.get("_indices_data_files"):
-        raise PipelineError(f"{path}: an index selects its rows: save it again after flatten_indices()")
-    if missing := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
-        raise PipelineError(
-            f"{path}: {len(missing):,} of the {len(tables):,} tables that it names are missing, e.g. {missing[0]}: "
-            "restore them, or pass the tables instead of their folder"
-        )
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
@@ -233,7 +207,7 @@ def make_plan(
     """
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
-        unit_bytes = unit_bytes or small_units(num_bytes, UNIT_BYTES)
+        unit_bytes = unit_bytes or min(UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // MEDIA_UNITS))
         units = grouped(deal(inputs, unit_bytes), unit_bytes)
     else:
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)

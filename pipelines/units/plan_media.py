@@ -10,7 +10,7 @@ it is one piece.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from clearspan.pipelines.errors import PipelineError
@@ -21,22 +21,13 @@ from clearspan.pipelines.readers.sniff import MAGIC_BYTES, compression_of, is_ab
 from clearspan.pipelines.readers.streams import decompressed, naming
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.suffixes import TAR_NAMES
-from clearspan.pipelines.units.inputs import absolute, find
+from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.shards import storage
 
 LISTS = (".tsv", ".txt", ".lst")
 """Suffixes of lists of files, with lines `path<TAB>class`; a file in an input folder is never a list."""
 RUNS_A_UNIT = 256
 """Number of runs from tars in a unit, so that tars of one class each are mixed."""
-UNITS = 64
-LEAST_UNIT_BYTES = 4_000_000
-SHOWN = 3
-"""Number of files that an error message names."""
-
-
-def unit_bytes(num_bytes: int, most: int) -> int:
-    """Return the default input size of a unit: enough units for many processes, few enough for large shards."""
-    return min(most, max(LEAST_UNIT_BYTES, num_bytes // UNITS))
 
 
 def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
@@ -48,6 +39,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
     labels = {path.removeprefix(f"{root.rstrip('/')}/"): label for path, label in listed_in.items()}
+    of_root = None if reading.wanted.label_pattern else Path(root).name
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
     unknown: list[str] = []
     for name, size in files.items():
@@ -55,17 +47,16 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             entries.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
         elif samples.is_wanted(name, reading.extensions):
-            label = _given(root, name, labels, reading)
+            label = labels.get(name, None if "/" in name else of_root)
             entries.append((Input(name, size, "file", None, "", label), ()))
         else:
             unknown.append(name)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
-    _check_known(root, [name for name in unknown if storage.join(root, name) in named or not is_about(name)], reading)
+    others = [name for name in unknown if storage.join(root, name) in named or not is_about(name)]
+    check_known(root, others, f"{', '.join(reading.extensions)}, or tars of them", reading.skip_unknown)
     listed = [example for entry, groups in entries for example in _listed(entry, groups)]
     if not listed:
-        raise PipelineError(
-            f"--input {' '.join(patterns)}: holds no {', '.join(reading.extensions)} and no tar of them"
-        )
+        raise PipelineError(f"--input {' '.join(patterns)}: no {', '.join(reading.extensions)} and no tar of them")
     chosen = find_classes(listed, reading.wanted)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
@@ -85,23 +76,6 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if any(wanted):
             kept.append(entry)
     return Inputs(root, tuple(kept), runs, chosen, len(unknown))
-
-
-def _given(root: str, name: str, labels: Mapping[str, str], reading: Reading) -> str | None:
-    """Return the class of a file that its name under `root` does not state: from a list, or from the name of `root`."""
-    if name not in labels and "/" not in name and not reading.wanted.label_pattern:
-        return Path(root).name
-    return labels.get(name)
-
-
-def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
-    """Raise PipelineError for files of unknown type, unless they are skipped."""
-    if unknown and not reading.skip_unknown:
-        raise PipelineError(
-            f"{root}: {len(unknown):,} files of unknown type, e.g. {', '.join(unknown[:SHOWN])}: expected "
-            f"{', '.join(reading.extensions)} or tars of these, which may also hold .cls and .json files with classes: "
-            "remove them, or skip them with --skip-unknown"
-        )
 
 
 def _is_list(pattern: str) -> bool:

@@ -14,18 +14,7 @@ import numpy as np
 
 from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.curation import Curation
-from clearspan.pipelines.units.job import (
-    BANDS,
-    CANDIDATES,
-    CODES,
-    DUPLICATES,
-    KEYS,
-    LIMIT,
-    SHARED,
-    SIMILAR,
-    TEXTS,
-    Job,
-)
+from clearspan.pipelines.units.job import Entries, Job
 from clearspan.pipelines.units.keys import KEY, TEXT
 from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
@@ -65,16 +54,16 @@ class Round:
 
 def rounds(curation: Curation) -> list[Round]:
     """Return the rounds that a curation needs, in order."""
-    is_near = curation.near_dedup is not None
+    is_near, shares, is_limited = curation.near_dedup is not None, curation.separates_texts, curation.limit is not None
     made = [
-        (curation.dedup, _by_key("Find duplicates", KEYS, KEY, decisions.duplicates, DUPLICATES)),
-        (is_near, _by_key("Find candidates", BANDS, near.BAND, decisions.candidates, CANDIDATES)),
-        (is_near, Round("Look up codes", decisions.find_codes, _path(CODES))),
-        (is_near, _by_key("Compare", CODES, near.CANDIDATE, decisions.similar, SIMILAR)),
-        (curation.separates_texts, _by_key("Find held-out texts", TEXTS, TEXT, decisions.held_out_texts, SHARED)),
+        (curation.dedup, _by_key("Find duplicates", Entries.KEYS, KEY, decisions.duplicates, Entries.DUPLICATES)),
+        (is_near, _by_key("Find candidates", Entries.BANDS, near.BAND, decisions.candidates, Entries.CANDIDATES)),
+        (is_near, Round("Look up codes", decisions.find_codes, _path(Entries.CODES))),
+        (is_near, _by_key("Compare", Entries.CODES, near.CANDIDATE, decisions.similar, Entries.SIMILAR)),
+        (shares, _by_key("Find held-out texts", Entries.TEXTS, TEXT, decisions.held_out_texts, Entries.SHARED)),
         (True, Round("Put together", decisions.put_together, Job.verdicts_path)),
-        (curation.limit is not None, Round("Limit", decisions.find_limits, _path(LIMIT), lambda *_: 1, decides=False)),
-        (True, Round("Finish", finish_unit, Job.done_path, decides=False)),
+        (is_limited, Round("Limit", decisions.find_limits, _path(Entries.LIMIT), lambda *_: 1, decides=False)),
+        (True, Round("Finish", finish_unit, Job.result_path, decides=False)),
     ]
     return [each for is_needed, each in made if is_needed]
 

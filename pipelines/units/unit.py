@@ -18,7 +18,6 @@ import pyarrow as pa
 import zstandard
 
 from clearspan.common.files import temporary_folder
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.tally import Tally, json_line
@@ -27,17 +26,14 @@ from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
 from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
 from clearspan.pipelines.units.job import (
-    BANDS,
-    CURATED,
+    DONE,
     EXCLUDED,
-    KEYS,
     LISTS,
     NEAR_DUPLICATES,
     REJECTED,
-    SKETCHES,
     STAGED,
-    TEXTS,
     VALIDATION,
+    Entries,
     Job,
     UnitResult,
 )
@@ -82,10 +78,10 @@ class _Collected:
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
         is_near = curation.near_dedup is not None
         sorts = [
-            (KEYS, KEY, curation.dedup),
-            (TEXTS, TEXT, curation.separates_texts),
-            (BANDS, near.BAND, is_near),
-            (SKETCHES, near.DESCRIBED, is_near),
+            (Entries.KEYS, KEY, curation.dedup),
+            (Entries.TEXTS, TEXT, curation.separates_texts),
+            (Entries.BANDS, near.BAND, is_near),
+            (Entries.SKETCHES, near.DESCRIBED, is_near),
         ]
         self.parts = {name: [np.empty(0, dtype)] for name, dtype, is_used in sorts if is_used}
 
@@ -93,18 +89,18 @@ class _Collected:
         """Collect the examples of a batch; return it as it is to be written."""
         if self.curation.near_dedup is not None:
             batch, sketches = detach(batch)
-            self.parts[BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
-            self.parts[SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
-        if KEYS in self.parts:
-            self.parts[KEYS].append(keys(batch, self.rows, self.columns))
-        if TEXTS in self.parts:
-            self.parts[TEXTS].append(texts(batch, self.rows, self.curation.held_out(batch)))
+            self.parts[Entries.BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
+            self.parts[Entries.SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
+        if Entries.KEYS in self.parts:
+            self.parts[Entries.KEYS].append(keys(batch, self.rows, self.columns))
+        if Entries.TEXTS in self.parts:
+            self.parts[Entries.TEXTS].append(texts(batch, self.rows, self.curation.held_out(batch)))
         self.rows += batch.num_rows
         return batch
 
     def files(self, unit: int) -> dict[str, bytes]:
         """Return the contents of the files by name: entries by bucket of their key, sketches by row."""
-        by = {KEYS: ("id", ID_BITS), TEXTS: ("text", 64), BANDS: ("band", 64)}
+        by = {Entries.KEYS: ("id", ID_BITS), Entries.TEXTS: ("text", 64), Entries.BANDS: ("band", 64)}
         contents = {}
         for name, parts in self.parts.items():
             entries = np.concatenate(parts)
@@ -160,7 +156,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
     sums = _publish(job, {**files, **collected.files(unit.number)})
     done = UnitResult(shards, tally.counts, held, sums)
-    path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
+    path = job.result_path(unit.number, STAGED if job.curation.is_staged else DONE)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return done
 
@@ -176,8 +172,6 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
     """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
     staged, verdicts = decisions.staged(job, unit), decisions.verdicts_on(job, unit)
     counts, lists = staged.counts, [job.list_name(folder, unit) for folder in LISTS]
-    if len(verdicts) != counts.kept:
-        raise PipelineError(f"{job.verdicts_path(unit)}: damaged: delete {job.path(CURATED)} and run again")
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lists}
     with _spool(job.folder) as spool:
         remaining = _remaining(job, unit, staged, verdicts == KEEP, spool)
@@ -189,7 +183,7 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
     for verdict, reason in job.curation.reasons.items():
         counts.filtered[reason] = int((verdicts == verdict).sum())
     done = UnitResult(shards, counts, held, files)
-    storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
+    storage.publish_bytes(done.to_json(job.plan, unit), job.result_path(unit))
 
 
 def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
@@ -208,7 +202,7 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
         try:
             check_bytes(local, shard)
         except ShardError:
-            storage.remove(job.staged_path(unit))  # so that the next run repeats the unit
+            storage.remove(job.result_path(unit, STAGED))  # so that the next run repeats the unit
             raise
         for batch in read_batches(local, shard):
             yield from joined.add(batch.filter(pa.array(wanted[row : row + batch.num_rows])))

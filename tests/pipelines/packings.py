@@ -67,15 +67,6 @@ def arrow(table: pa.Table, as_file: bool = False, rows: int = 7) -> bytes:
     return data.getvalue()
 
 
-def packed_parquet(texts: list[str], **options) -> bytes:
-    starts = range(0, len(texts), 10)
-    keys = [f"./urlsf_subset00-{start}_data" for start in starts]
-    xz = [lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts]
-    return parquet(
-        {"__key__": pa.array(keys), "__url__": pa.array(["a.tar"] * len(keys)), "xz": pa.array(xz)}, **options
-    )
-
-
 def as_files(texts: list[str]) -> dict[str, bytes]:
     return {f"corpus/{number % 3}/{number:02d}.txt": text.encode() for number, text in enumerate(texts)}
 
@@ -106,7 +97,6 @@ PACKINGS: dict[str, Callable[[list[str]], dict[str, bytes]]] = {
     "parquet of categories": lambda texts: {
         "corpus/a.parquet": parquet({"text": pa.array(texts).dictionary_encode()}, compression="zstd")
     },
-    "parquet of OpenWebText's xz": lambda texts: {"corpus/a.parquet": packed_parquet(texts)},
     "mixed": lambda texts: {
         "corpus/a.jsonl": jsonl(texts[:10]),
         "corpus/b.jsonl.bz2": bz2.compress(jsonl(texts[10:20])),

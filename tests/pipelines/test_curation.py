@@ -16,7 +16,7 @@ from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, exchange
 from clearspan.pipelines.units.curation import HELD_OUT_TEXT, Curation
-from clearspan.pipelines.units.job import KEYS, TEXTS, Job, UnitResult
+from clearspan.pipelines.units.job import STAGED, Entries, Job, UnitResult
 from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
@@ -148,12 +148,12 @@ def staged_job(folder: Path, units: list[np.ndarray], curation: Curation) -> Job
     """Return a job whose units have been staged, with these keys of examples or of texts."""
     job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=curation)
     for unit, found in enumerate(units):
-        name, field, bits = (KEYS, "id", ID_BITS) if found.dtype == KEY else (TEXTS, "text", 64)
+        name, field, bits = (Entries.KEYS, "id", ID_BITS) if found.dtype == KEY else (Entries.TEXTS, "text", 64)
         found = np.sort(found, order=field, kind="stable")
         content = exchange.pack(found, exchange.bucket(found[field], bits), exchange.BUCKETS)
         storage.publish_bytes(content, job.entries_path(name, unit))
         kept = len(set(found["row"].tolist()))
-        storage.publish_bytes(UnitResult([], Counts(kept=kept)).to_json("", unit), job.staged_path(unit))
+        storage.publish_bytes(UnitResult([], Counts(kept=kept)).to_json("", unit), job.result_path(unit, STAGED))
     return job
 
 

@@ -24,7 +24,6 @@ from tests.pipelines.packings import (
     jsonl,
     numbers,
     original_layout,
-    packed_parquet,
     parquet,
     read_all,
     tar_of_texts,
@@ -89,7 +88,6 @@ CHECKED: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
         for kind in ("none", "snappy", "zstd")
         for version in ("1.0", "2.0")
     },
-    "parquet of OpenWebText's xz": ("a.parquet", lambda texts: packed_parquet(texts, write_page_checksum=True)),
 }
 
 

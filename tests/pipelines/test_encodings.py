@@ -69,7 +69,7 @@ def test_a_byte_that_the_encoding_does_not_have_is_a_bad_record(encoding: str, d
 
 
 def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="--encoding utf-16: UTF-16 stream does not start with BOM: name the enc"):
+    with pytest.raises(PipelineError, match="--encoding utf-16: UTF-16 stream does not start with BOM: name that of"):
         read("a.txt", "hello there".encode("utf-16-le"), tmp_path, "utf-16")
 
 

@@ -294,7 +294,7 @@ def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["list.txt", "list.csv", "list.jsonl"])
 def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'"A man is playing a guitar."\n' + bytes(5000))
-    with pytest.raises(PipelineError, match=rf"{name}: (damaged .*512 zero bytes in a row at byte 29|binary)"):
+    with pytest.raises(PipelineError, match=rf"{name}: (holds bytes of zero|binary)"):
         list(read_texts([str(tmp_path / name)]))
 
 

@@ -75,7 +75,6 @@ CONTAINERS = {
     "original": "OpenWebText's tar of xz of tar",
     "tar.xz": "the same, compressed once more",
     "parquet": "parquet",
-    "xz in parquet": "parquet of OpenWebText's xz",
 }
 
 

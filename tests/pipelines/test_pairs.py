@@ -40,11 +40,16 @@ def test_usual_names_are_found_and_said(
 @pytest.mark.parametrize(
     ("records", "words", "code", "complaint"),
     [
-        ([{"name": "Rain", "words": "It rains."}], (), 1, "the fields name, words: name two of them with --fields"),
+        ([{"name": "Rain", "words": "It rains."}], (), 1, "among name, words: name them in order with --fields"),
         (RECORDS, ("--fields", "title,text,url"), 2, "--fields must name two different fields, e.g. title,body"),
         (RECORDS, ("--fields", "title"), 2, "--fields must name two different fields, e.g. title,body"),
         (RECORDS, ("--fields", "title,title"), 2, "--fields: title is named twice"),
-        (RECORDS, ("--fields", "title,body"), 1, "3 missing_field; there are the fields title, url, text, number"),
+        (
+            RECORDS,
+            ("--fields", "title,body"),
+            1,
+            "3 missing_field; no fields title,body among title, url, text, number",
+        ),
         (RECORDS, ("--nli",), 2, "no such option: --nli"),
         ([{"title": "Rain", "text": " Rain"}], (), 1, "1 equal_texts: name another pair with --fields"),
         ([{"title": 7, "text": "It rains."}], (), 1, "a.jsonl:0: a text of the row is not a string but a number"),

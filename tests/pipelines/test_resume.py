@@ -112,9 +112,7 @@ def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp
 def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Path) -> None:
     ended = run_module("pipelines", *words, "--output", tmp_path / "out", "--workers", "2", "--text-field", "body")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(
-        'pipelines: no field "body" in any record: there are id, source, n_gpt2_tokens, text'
-    )
+    assert 'no field "body" among id, source, n_gpt2_tokens, text: ' in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -231,16 +229,3 @@ def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: 
     (folder / "manifest.json").unlink()
     assert direct(*command).code == 0
     assert tree(folder) == finished
-
-
-def test_an_input_modified_since_the_run_began_is_refused_when_it_continues(direct, head: Path, tmp_path: Path) -> None:
-    command = ("--input", head, "--unit-bytes", "60000")
-    assert direct(*command).code == 0
-    (tmp_path / "out" / "_done" / "00001.json").unlink()
-    plan = tmp_path / "out" / "plan.json"
-    later = plan.stat().st_mtime + 1
-    os.utime(head, (later, later))
-    outcome = direct(*command)
-    assert outcome.code == 1 and f"{head}: modified after parts of it may have been read" in outcome.err
-    os.utime(plan, (later, later))
-    assert direct(*command).code == 0

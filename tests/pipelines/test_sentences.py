@@ -150,7 +150,7 @@ def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path
 def test_a_bad_record_counts_as_one(direct, head: Path, tmp_path: Path) -> None:
     outcome = direct("sentences", "--input", head, "--text-field", "body", "--output", tmp_path / "none")
     assert outcome.code == 1
-    assert 'no field "body" in any record: there are id, source, n_gpt2_tokens, text: ' in outcome.err
+    assert 'no field "body" among id, source, n_gpt2_tokens, text: ' in outcome.err
     lines = [b'{"text": "Call me', b'{"id": 7}', b'{"text": 5}', rb'{"text": "It was \ud83d."}', b'{"text": "\\u3000"}']
     with head.open("ab") as file:
         file.write(b"\n".join(lines) + b"\n")

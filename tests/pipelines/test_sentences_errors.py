@@ -19,7 +19,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--views", "2"), "--views has no effect without --augment"),
+        (("--views", "3"), "--views has no effect without --augment"),
         (("--synonyms", "a.json"), "--synonyms has no effect without --augment"),
         (("--augment", "del-word", "--views", "0"), "--views must be from 1 to 100"),
         (("--augment", "del-word", "--synonyms", "a.json"), "--synonyms has no effect without the step subs"),
@@ -27,7 +27,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--augment", "subs"), "--augment with subs needs --synonyms"),
         (("--augment", "del-words"), "--augment 'del-words': 'del-words' is not one of"),
         (("--augment", "del-word+del-word"), "--augment 'del-word+del-word' names a step twice"),
-        (("--augment", "del-word", "--del-word", "1.5"), "--del-word 1.5 must be above 0 and at most 1"),
+        (("--augment", "del-word", "--del-word", "1.5"), "--del-word must be above 0 and at most 1"),
         (("--augment", "del-span", "--del-spans", "50"), "--del-spans 50: spans of 0.05 are more than a"),
         (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be at least -9"),
         (("--language", "deu"), "--language deu: give a code of ISO 639-1"),

@@ -1,7 +1,6 @@
 """Parquet: the choice of the column, and the refusal of damaged or enormous tables."""
 
 import io
-import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import cut, describe
-from tests.pipelines.packings import numbers, parquet, read_all, tar_of_texts
+from tests.pipelines.packings import numbers, parquet, read_all
 
 
 def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_path: Path) -> None:
@@ -61,24 +60,9 @@ def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 
-def test_a_packed_cell_that_is_no_xz_is_damage(texts: list[str], tmp_path: Path) -> None:
-    good = lzma.compress(tar_of_texts(texts[:2]))
-    for cell, found in ((b"", "is empty"), (b"\0" + good[1:], "does not begin as one")):
-        data = parquet({"__key__": pa.array(["1", "2"]), "xz": pa.array([good, cell])})
-        with pytest.raises(PipelineError, match=rf"a\.parquet/2\.xz: damaged or misnamed \(a \.xz that {found}\)"):
-            read_all({"a.parquet": data}, tmp_path, 10**9)
-
-
 def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:
     data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
     found = read_all({"a.parquet": data}, tmp_path, 10**9)
     assert [record.problem for record in found] == ["", "the text is null", "invalid UTF-8 at byte 2 of the text", ""]
     assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
     assert found[3].value == "\0nul"
-
-
-def test_a_packed_tables_keys_are_sources_of_one_line(texts: list[str], tmp_path: Path) -> None:
-    keys = pa.array(["\x1b[31m./a\n"])
-    data = parquet({"__key__": keys, "xz": pa.array([lzma.compress(tar_of_texts(texts[:1]))])})
-    (record,) = read_all({"a.parquet": data}, tmp_path, 10**9)
-    assert record.source == r"a.parquet/\x1b[31m./a\n.xz/openwebtext/0000000.txt"

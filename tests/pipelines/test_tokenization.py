@@ -377,12 +377,3 @@ def test_a_text_that_the_tokenizer_cannot_encode_is_one_line(before: Any) -> Non
     made = Tokenization(tokenizer.to_str().encode(), 1)
     with pytest.raises(PipelineError, match=r"the tokenizer cannot encode a text: .*UNK"):
         made.tokenize(["b"], ["somewhere"])
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_file_that_no_tokenizer_fills_is_not_read(roberta: bytes, tmp_path: Path, name: str) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(roberta)
-    with (tmp_path / name).open("ab") as file:
-        file.truncate(1 << 28)
-    with pytest.raises(PipelineError, match=f"{name}: more than 134,217,728 bytes"):
-        read_tokenizer(str(tmp_path))

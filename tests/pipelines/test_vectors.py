@@ -213,7 +213,7 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
         (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
-        (["--text-field", "body"], 1, 'no field "body" in any record: there are text'),
+        (["--text-field", "body"], 1, 'no field "body" among text: '),
     ],
 )
 def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, complaint: str) -> None:

@@ -81,7 +81,7 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["data.text.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
         (["objectives.clear.augment=''"], "objectives.clear: augment is not set", 2),
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
-        (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
+        (["objectives.clear.del_word=2"], "objectives.clear: del_word must be above 0 and at most 1", 2),
         (
             ["objectives.clear.pool=mean"],
             "objectives.clear: pool: mean needs a model that pools by the mean, and this one has cls pooling: set",

@@ -20,8 +20,9 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from clearspan.common.commands import as_keywords
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
+from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from clearspan.shards import Dataset, ShardError, keyed
 from clearspan.shards.schema import num_views
@@ -98,8 +99,8 @@ class Config(NTXentConfig):
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
         try:
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
-        except AugmentationError as error:
-            raise ValueError(f"{'augment' if error.field == 'steps' else error.field} {error.reason}") from None
+        except ValueError as error:
+            raise ValueError(as_keywords(str(error))) from None
 
     def check(self) -> None:
         super().check()
