@@ -6,8 +6,7 @@
     tasks/       texts embedded, scores computed ──> scores.TaskScores, with plain details for the report
     tables/      scores ──> the papers' averages and tables
     run.py       models x tasks ──> results.py ──> results.json, examples.npz
-    summary.py   results ──> tables, of which the terminal shows the first
-    sections.py  results, details ──> report/ ──> report.html
+    report/      results, details ──> the summary on the terminal, report.html
     compare.py   results.json, examples.npz ──> which differences exceed noise
 
 The commands are `clearspan eval`, `data`, `tables` and `compare`.

@@ -25,7 +25,7 @@ from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
-from clearspan.eval.scores import LEVEL, comparable, figure, num_resamples, tested
+from clearspan.eval.scores import LEVEL, Examples, comparable, figure, num_resamples, tested
 
 _EXAMPLE = """example:
   clearspan compare runs/baseline/eval runs/mine/eval
@@ -87,37 +87,38 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
     a, b = results.read(first), results.read(second)
     of_a, of_b = (results.read_examples(evaluation.folder / results.EXAMPLES) for evaluation in (a, b))
     not_compared: dict[str, str] = {}
-    figures: list[tuple[str, str]] = []
+    pairs: dict[tuple[str, str], tuple[Examples, Examples]] = {}
     for task in dict.fromkeys([*a.scores, *b.scores]):
-        shared = [metric for metric in of_a.get(task, {}) if metric in of_b.get(task, {})]
+        others = of_b.get(task, {})
+        shared = {(task, key): (one, others[key]) for key, one in of_a.get(task, {}).items() if key in others}
         if task not in b.scores or task not in a.scores:
             not_compared[task] = f"only in {'A' if task in a.scores else 'B'}"
         elif changed := _changed_files(a.data.get(task, {}), b.data.get(task, {})):
             not_compared[task] = f"its data differs: {changed}; evaluate both on the same files"
         elif not shared:
             not_compared[task] = "no figure has examples in both"
-        elif not all(comparable(of_a[task][metric], of_b[task][metric]) for metric in shared):
+        elif not all(comparable(*both) for both in shared.values()):
             not_compared[task] = "the figures are not of the same examples by the same metric"
         else:
-            figures += [(task, metric) for metric in shared]
-    if not figures:
+            pairs |= shared
+    if not pairs:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in not_compared.items())
         raise DataError(f"{a.folder} and {b.folder} share no figure that can be compared ({reasons or 'no tasks'})")
-    pairs = [(of_a[task][metric], of_b[task][metric]) for task, metric in figures]
-    for side, evaluation, examples in (("A", a, of_a), ("B", b, of_b)):
-        for task, metric in figures:
+    for (task, metric), both in pairs.items():
+        for side, evaluation, examples in zip("AB", (a, b), both, strict=True):
             score = evaluation.scores[task].get(metric, math.nan)
-            if not np.isclose(figure(examples[task][metric]), score, 0, _ROUNDING, equal_nan=True):
+            if not np.isclose(figure(examples), score, 0, _ROUNDING, equal_nan=True):
                 raise DataError(
                     f"{evaluation.folder}: {results.RESULTS} and {results.EXAMPLES} differ in {metric} of {task}, so "
                     f"they come from different runs: evaluate {side} again"
                 )
+    changes = tested(list(pairs.values()), progress)
     rows = [
         Row(
-            task, metric, figure(of_a[task][metric]), figure(of_b[task][metric]), change.value, change.low,
-            change.high, change.p, change.p_holm, change.exceeds_noise,
+            task, metric, figure(one), figure(other), change.value, change.low, change.high, change.p, change.p_holm,
+            change.exceeds_noise,
         )
-        for (task, metric), change in zip(figures, tested(pairs, progress), strict=True)
+        for ((task, metric), (one, other)), change in zip(pairs.items(), changes, strict=True)
     ]  # fmt: skip
     return Comparison(a.model, b.model, rows, not_compared, _settings_notes(a, b), num_resamples(len(pairs)))
 

@@ -48,6 +48,11 @@ class Details:
     tables: Sequence[Table] = ()
 
 
+def as_cell(value: object) -> Cell:
+    """Return a table's value as a `Cell`."""
+    return value if isinstance(value, Cell) else Cell(value)
+
+
 def cell_text(value: object) -> str:
     """Return the text of a table's value, the same on the terminal and in HTML."""
     if isinstance(value, Cell):

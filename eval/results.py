@@ -71,9 +71,7 @@ class Results:
 
     def record(self) -> dict[str, Any]:
         """Return what `results.json` holds."""
-        record = asdict(self)
-        del record["folder"]
-        return record
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def add(self, task: str, scores: TaskScores) -> None:
         """Add one task's scores."""
@@ -195,18 +193,15 @@ def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file, and a comparison needs the examples: evaluate again")
-    arrays: dict[str, dict[str, dict[str, Any]]] = {}
+    arrays: dict[tuple[str, str], dict[str, Any]] = {}
+    examples: dict[str, dict[str, Examples]] = {}
     try:
         with np.load(path, allow_pickle=False) as columns:
             for name in columns.files:
                 task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
-                arrays.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
-        return {
-            task: {
-                key: Examples(str(each["metric"]), each["predicted"], each["gold"], each["groups"])
-                for key, each in metrics.items()
-            }
-            for task, metrics in arrays.items()
-        }
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+                arrays.setdefault((task, key), {})[column] = columns[name]
+        for (task, key), each in arrays.items():
+            examples.setdefault(task, {})[key] = Examples(str(each.pop("metric")), **each)
+        return examples
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not an examples.npz of {_COMMAND} ({error}): evaluate again") from None

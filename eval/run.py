@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
 from clearspan.common.files import write_bytes, write_text
@@ -21,13 +22,11 @@ from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.hybrid import Hybrid
-from clearspan.eval.models.lexical import Lexical, encoder_of, is_baseline
+from clearspan.eval.models.lexical import Hybrid, Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.report.sections import report_lead, report_sections
-from clearspan.eval.report.summary import Summary
+from clearspan.eval.report.summary import Summary, report_lead, report_sections
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, Scored, environment, examples_bytes, is_results
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
@@ -59,9 +58,10 @@ def evaluate(request: Request) -> list[Scored]:
         _check_output(folder)
         for name in (RESULTS, EXAMPLES) if folder not in folders.values() else ():
             (folder / name).unlink(missing_ok=True)  # results of an earlier single model would hide the subfolders
-    tasks, families, skipped = _load_tasks(request)
+    loaded = _load_tasks(request)
+    tasks = loaded.tasks
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
-    known = {task.name: [files[path] for path in task.files] for task in tasks if families[task.name] != "pairs"}
+    known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] != "pairs"}
     warnings = _data_warnings(known)
     remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
     truncated = {name: remark for name, remark in remarks.items() if remark}
@@ -74,7 +74,7 @@ def evaluate(request: Request) -> list[Scored]:
         place = f", model {number} of {len(request.models)}" if len(request.models) > 1 else ""
         try:
             with stage(f"{name}{place}"):
-                scored = _score(request, compute, name, spec, tasks, families, skipped)
+                scored = _score(request, compute, name, spec, loaded)
         except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
@@ -117,8 +117,15 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
     return [first, *(replace(other, differences=each) for other, each in zip(others, differences, strict=True))]
 
 
-def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str, str]]:
-    """Return the tasks, task -> family, and task -> the reason why it is skipped."""
+class _Tasks(NamedTuple):
+    """The tasks of a request; task -> its family; task -> the reason why it is skipped."""
+
+    tasks: list[Task]
+    families: dict[str, str]
+    skipped: dict[str, str]
+
+
+def _load_tasks(request: Request) -> _Tasks:
     tasks: list[Task] = []
     families: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -145,7 +152,7 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
             f"--data {request.data}: holds no data for --tasks {','.join(request.tasks)}, so nothing was scored",
             skipped,
         )
-    return tasks, families, skipped
+    return _Tasks(tasks, families, skipped)
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
@@ -162,45 +169,29 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
     ] * bool(tasks)
 
 
-def _score(
-    request: Request,
-    compute: Compute,
-    name: str,
-    spec: str,
-    tasks: list[Task],
-    families: dict[str, str],
-    skipped: dict[str, str],
-) -> Scored:
-    results = Results(model=name, spec=spec, skipped=dict(skipped))
+def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
+    results = Results(model=name, spec=spec, skipped=dict(loaded.skipped))
     facts: dict[str, object] = {}
-    embedder, model, cache = None, None, None
+    embedder, model = None, None
     try:
         similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
             model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
-            cache = (
-                Cache(request.cached / model.fingerprint, model.dim) if request.cached and model.fingerprint else None
-            )
-            embedder = Embedder(encode, cache)
+            cached = request.cached / model.fingerprint if request.cached and model.fingerprint else None
+            embedder = Embedder(encode, Cache(cached, model.dim) if cached else None)
             similarity = Hybrid(embedder) if of_hybrid else embedder
-        run = Run(
-            similarity,
-            request.protocol,
-            request.seed,
-            compute.device,
-            not request.quiet,
-            model.folder if model and similarity is embedder else None,
-        )
-        scored = _score_tasks(run, tasks, results)
+        folder = model.folder if model and similarity is embedder else None
+        run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
+        scored = _score_tasks(run, loaded.tasks, results)
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
     if not scored:
         raise EvaluationError(f"--model {spec}: no task of --tasks can be scored with it", results.skipped)
     results.averages = averages(results.scores)
     if embedder and model:
-        results.warnings += _embedding_warnings(request, embedder, cache)
+        results.warnings += embedder.warnings()
         facts = {
             "embedding_dim": model.dim,
             "texts_embedded": embedder.num_texts,
@@ -217,23 +208,7 @@ def _score(
         fingerprint=model.fingerprint if model else None,
         data_path=str(request.data),
     )
-    return Scored(results, scored, families)
-
-
-def _embedding_warnings(request: Request, embedder: Embedder, cache: Cache | None) -> list[str]:
-    """Return a warning for each kind of broken embedding, and those of the cache."""
-    warnings = []
-    if embedder.num_nonfinite:
-        warnings.append(
-            f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
-            "the model is broken or overflows in this precision"
-        )
-    if embedder.num_zero:
-        warnings.append(
-            f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
-            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
-        )
-    return warnings + (cache.warnings if cache else [])
+    return Scored(results, scored, loaded.families)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

@@ -127,7 +127,12 @@ def compared(path: Path, file: File | None = None) -> Compared:
     """
     ends = (path.parts[-n:] for n in range(len(path.parts), 0, -1))
     file = file or next((_known()[end] for end in ends if end in _known()), File(""))
-    num_rows, checksum = _read(path, file.count)
+    digest, num_rows = hashlib.sha256(), 0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines):
+            digest.update(line)
+            num_rows += _IS_ROW[file.count](number, line)
+    checksum = digest.hexdigest()
     if file.rows and num_rows not in file.rows:
         remark = f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}"
         return Compared(checksum, num_rows, remark, True, num_rows < min(file.rows))
@@ -148,23 +153,21 @@ def _known() -> dict[tuple[str, ...], File]:
 def _check(data: Path, data_set: DataSet) -> Finding:
     place = _root(data, data_set.root) / data_set.folder
     rows: dict[str, int] = {}
-    problems, notes = [], []
-    absent = [file for file in data_set.files if not (place / file.name).is_file()]
-    if len(absent) == len(data_set.files):
-        return Finding(data_set, place, "absent", rows, [], [])
+    problems: list[str] = []
+    notes: list[str] = []
+    if not any((place / file.name).is_file() for file in data_set.files):
+        return Finding(data_set, place, "absent", rows, problems, notes)
     for file in data_set.files:
-        if file in absent:
-            problems.append(f"no {place / file.name}")
-            continue
+        path = place / file.name
         try:
-            found = compared(place / file.name, file)
+            found = compared(path, file)
         except OSError as error:
-            problems.append(f"{place / file.name}: cannot be read ({error.strerror})")
+            problems.append(f"{path}: cannot be read ({error.strerror})" if path.is_file() else f"no {path}")
             continue
         if file.rows:
             rows[file.name] = found.num_rows
         if found.has_other_rows:
-            problems.append(f"{(place / file.name).parent}/{found.remark}")
+            problems.append(f"{path.parent}/{found.remark}")
         elif found.remark:
             notes.append(found.remark)
     return Finding(data_set, place, "not whole" if problems else "whole", rows, problems, notes)
@@ -179,14 +182,3 @@ def _root(data: Path, root: str) -> Path:
             return (data / "senteval" if (data / "senteval").is_dir() else data) / root
     is_itself = root == "stsb_multi_mt" == data.name and not (data / root).is_dir()
     return data if is_itself else data / root
-
-
-def _read(path: Path, count: Count) -> tuple[int, str]:
-    """Return (rows, SHA-256) of a file, read once."""
-    digest = hashlib.sha256()
-    num = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file):
-            digest.update(line)
-            num += _IS_ROW[count](number, line)
-    return num, digest.hexdigest()

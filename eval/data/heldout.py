@@ -43,10 +43,6 @@ _MANIFEST = "manifest.json"
 _HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
-class TooFewError(DataError):
-    """Too few texts to rank."""
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """A collection of held-out texts.
@@ -139,7 +135,7 @@ def read_all(path: Path) -> dict[str, HeldOut]:
     found = {"": _collected(path, texts, num_read)}
     if all(len(parts) == 2 for parts in texts.values()):
         documents = {number: parts[1:] for number, parts in texts.items()}
-        with contextlib.suppress(TooFewError):
+        with contextlib.suppress(DataError):  # too few of them are long enough
             found["/passages"] = _collected(path, documents, num_read)
     return found
 
@@ -168,7 +164,7 @@ def _collected(place: Path, texts: Texts, num_read: int) -> HeldOut:
     collection = _collection(whole)
     if len(collection.queries) < FEWEST_TEXTS:
         least = "" if of_pairs else f" of at least {2 * FEWEST_WORDS} words"
-        raise TooFewError(
+        raise DataError(
             f"{place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
             f"needed: {remedy}"
         )

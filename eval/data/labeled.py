@@ -46,6 +46,12 @@ class Labeled:
         return len(self.labels)
 
 
+def order(columns: Sequence[list[str]], values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return row numbers in SentEval's order: by tokens of the first text, then of the second, then by `values`."""
+    lengths = [np.array([len(text.split()) for text in column]) for column in columns]
+    return np.lexsort((values, *reversed(lengths)))
+
+
 def read_two_classes(positive: Path, negative: Path) -> Labeled:
     """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
 

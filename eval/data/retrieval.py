@@ -49,14 +49,6 @@ class Collection:
     num_dropped: int = 0
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A published format of collections: the files in a folder, and the function that reads them."""
-
-    files: tuple[str, ...]
-    read: Callable[[Path], Collection]
-
-
 def read_collection(folder: Path) -> Collection:
     """Read a folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
@@ -107,31 +99,22 @@ def read_flickr8k(folder: Path) -> Collection:
     harder. The captions that occur for two photographs (about 250) get no special treatment.
     """
     path = folder / "Flickr8k.token.txt"
-    captions: list[str] = []
-    of_photograph: dict[str, list[int]] = {}
+    captions: dict[str, str] = {}
+    of_photograph: dict[str, list[str]] = {}
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         match = re.match(r"([^#\s]+)#\d+\s+(.*\S)", line)
         if not match:
             raise DataError(f"{path}:{number}: expected photograph#number, TAB, caption, found {head(line)}")
-        of_photograph.setdefault(match[1], []).append(len(captions))
-        captions.append(match[2])
-    if alone := [name for name, rows in of_photograph.items() if len(rows) < 2]:
+        of_photograph.setdefault(match[1], []).append(str(number))
+        captions[str(number)] = match[2]
+    if alone := [name for name, ids in of_photograph.items() if len(ids) < 2]:
         raise DataError(f"{path}: {head(alone[0])} has only one caption: restore the file from the original")
     if not captions:
         raise DataError(f"{path}: holds no caption; restore it from the original")
-    relevant = [
-        np.array([other for other in rows if other != row], np.int64) for rows in of_photograph.values() for row in rows
-    ]
-    order = np.array([row for rows in of_photograph.values() for row in rows], np.int64)
-    return Collection(
-        documents=captions,
-        queries=[captions[row] for row in order],
-        relevant=relevant,
-        grades=[np.ones(len(rows), np.int64) for rows in relevant],
-        itself=order,
-    )
+    others = {name: dict.fromkeys(set(ids) - {name}, 1) for ids in of_photograph.values() for name in ids}
+    return _collection(path, captions, {name: captions[name] for name in others}, others, by_id=True)
 
 
 def read_trecqa(folder: Path) -> Collection:
@@ -166,13 +149,13 @@ def read_trecqa(folder: Path) -> Collection:
     )
 
 
-LAYOUTS = (
-    Layout(("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"), read_collection),
-    Layout(("cran.all.1400", "cran.qry", "cranqrel"), read_cranfield),
-    Layout(("Flickr8k.token.txt",), read_flickr8k),
-    Layout(("test.csv",), read_trecqa),
-)
-"""A folder has the first layout of which it holds a file; BEIR's if it holds none."""
+LAYOUTS: dict[tuple[str, ...], Callable[[Path], Collection]] = {
+    ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"): read_collection,
+    ("cran.all.1400", "cran.qry", "cranqrel"): read_cranfield,
+    ("Flickr8k.token.txt",): read_flickr8k,
+    ("test.csv",): read_trecqa,
+}
+"""The files of each layout -> its reader. A folder has the first layout of which it holds a file; BEIR's if none."""
 
 
 def _collection(

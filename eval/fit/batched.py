@@ -3,12 +3,11 @@
     rows (folds, batch, d) ──W──> logits (folds, L2 values x classes, batch) ──softmax──> errors ──> gradients ──> W
 
 All L2 values of a fold share their rows, so one matrix product serves them all. The batch is the last dimension of the
-logits: the softmax then uses whole vector registers, and the gradient has the layout of the weights. Buffers are reused
-from step to step.
+logits: the softmax then uses whole vector registers, and the gradient has the layout of the weights.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -75,20 +74,6 @@ class _Layer:
             self.weights.addcdiv_(gradient, root, value=-lr / scale)
 
 
-class _Buffers:
-    """The preallocated outputs of a step of one batch size."""
-
-    def __init__(self, folds: int, l2s: int, batch: int, width: int, hidden: int, num_classes: int, like: Tensor):
-        self.gathered = like.new_empty(folds * batch, width)
-        self.classes = torch.arange(num_classes, device=like.device)[None, None, :, None]
-        self.logits = like.new_empty(folds, l2s, num_classes, batch)
-        self.true = like.new_empty(folds, 1, num_classes, batch)
-        if hidden:
-            self.before = like.new_empty(folds, l2s, hidden, batch)
-            self.hidden = like.new_zeros(folds * l2s, padded(hidden), batch)
-            self.hidden[:, hidden] = 1
-
-
 class Classifiers:
     """Fits (folds, L2 values) of one shape, all at the same step.
 
@@ -103,7 +88,7 @@ class Classifiers:
         self._layers = [_Layer(layer.expand(*decay.shape, *layer.shape).clone(), optimizer) for layer in initial]
         self._num_hidden = len(initial[0]) if len(initial) > 1 else 0
         self._num_steps = 0
-        self._buffers: dict[int, _Buffers] = {}
+        self._classes = torch.arange(len(initial[-1]), device=decay.device)[:, None]
 
     @property
     def weights(self) -> list[Tensor]:
@@ -116,10 +101,9 @@ class Classifiers:
         for layer in self._layers:
             layer.keep(at)
         self._decay = self._decay[at]
-        self._buffers.clear()
 
-    def predict(self, fold: int, rows: Tensor) -> Iterator[Tensor]:
-        """Yield the classes of each block of rows by the fits of a fold: (L2 values, rows of the block)."""
+    def predict(self, fold: int, rows: Tensor) -> Tensor:
+        """Return the class of each row (n,) by the fits of a fold: (L2 values, n)."""
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
@@ -137,39 +121,38 @@ class Classifiers:
         first, last = self._layers[0], self._layers[-1]
         hidden = self._num_hidden
         l2s, classes = self._decay.shape[1], last.weights.shape[2]
-        if batch not in self._buffers:
-            width = first.weights.shape[3]
-            self._buffers[batch] = _Buffers(folds, l2s, batch, width, hidden, classes, first.weights)
-        to = self._buffers[batch]
-        x = self._features.take(rows.view(-1), to.gathered).view(folds, batch, -1)
-        logits = to.logits
+        x = self._features.take(rows.view(-1), first.weights.new_empty(folds * batch, first.weights.shape[3]))
+        x = x.view(folds, batch, -1)
         if hidden:
-            torch.bmm(first.weights.view(folds, l2s * hidden, -1), x.mT, out=to.before.view(folds, -1, batch))
+            before = torch.bmm(first.weights.view(folds, l2s * hidden, -1), x.mT).view(folds, l2s, hidden, batch)
             if dropout is not None:
-                to.before.mul_(dropout)
-            active = to.hidden[:, :hidden]
-            torch.sigmoid(to.before.view(folds * l2s, hidden, batch), out=active)
-            torch.bmm(last.weights.view(folds * l2s, classes, -1), to.hidden, out=logits.view(-1, classes, batch))
+                before.mul_(dropout)
+            inputs = before.new_empty(folds * l2s, padded(hidden), batch)
+            active = torch.sigmoid(before.view(folds * l2s, hidden, batch), out=inputs[:, :hidden])
+            inputs[:, hidden] = 1
+            inputs[:, hidden + 1 :] = 0
+            logits = torch.bmm(last.weights.view(folds * l2s, classes, -1), inputs)
         else:
-            torch.bmm(last.weights.view(folds, l2s * classes, -1), x.mT, out=logits.view(folds, -1, batch))
-        errors = torch.softmax(logits, dim=2)
-        errors.sub_(torch.eq(labels[:, None, None], to.classes, out=to.true))
+            logits = torch.bmm(last.weights.view(folds, l2s * classes, -1), x.mT)
+        errors = torch.softmax(logits.view(folds, l2s, classes, batch), dim=2)
+        errors.sub_((labels[:, None, None] == self._classes).float())
         if shares is not None:
             errors.mul_(shares[:, None, None])
         if hidden:
             errors = errors.view(folds * l2s, classes, batch)
             slopes = torch.addcmul(active, active, active, value=-1)
             slopes.mul_(torch.bmm(last.weights.view(folds * l2s, classes, -1)[:, :, :hidden].mT, errors))
-            last.step(to.hidden.mT, errors, share, self._decay, self._num_steps)
+            last.step(inputs.mT, errors, share, self._decay, self._num_steps)
             errors = slopes.view(folds, l2s, hidden, batch)
             if dropout is not None:
                 errors.mul_(dropout)
         first.step(x, errors.view(folds, -1, batch), share, self._decay, self._num_steps)
 
 
-def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Iterator[Tensor]:
-    """Yield the classes (fits, n) of each block of n rows, by the fits of a fold: layers (fits, outputs, inputs)."""
+def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Tensor:
+    """Return the class of each row (n,) by the fits of a fold: (fits, n) from layers (fits, outputs, inputs)."""
     first, last = layers[0], layers[-1]
+    classes = []
     for block in torch.split(rows, _BLOCK):
         x = features.take(block, first.new_empty(len(block), first.shape[2]))
         outputs = (first.flatten(0, 1) @ x.mT).view(*first.shape[:2], -1)
@@ -178,4 +161,5 @@ def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Itera
             torch.sigmoid(outputs, out=inputs[:, : first.shape[1]])
             inputs[:, first.shape[1]] = 1
             outputs = last @ inputs
-        yield outputs.argmax(dim=1)
+        classes.append(outputs.argmax(dim=1))
+    return torch.cat(classes, dim=1)

@@ -92,7 +92,8 @@ class Fits:
         """Return the class of each row (n,) by one of the fits: int64 (n,)."""
         layers = [layer[fold, l2][None] for layer in self.layers]
         at = torch.from_numpy(rows).to(layers[0].device)
-        return np.concatenate([classes[0].cpu().numpy() for classes in predict(layers, features, at)])
+        classes: Ints = predict(layers, features, at)[0].cpu().numpy()
+        return classes
 
 
 @torch.no_grad()
@@ -131,8 +132,8 @@ def fit(
 
         def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
-            parts = [splits[member] for member in members]
-            cohort = _Cohort(problem.features, y, parts, initial, decay, settings, seed, drawn)
+            classifiers = Classifiers(problem.features, initial, decay, settings.optimizer)
+            cohort = _Cohort(classifiers, y, [splits[member] for member in members], settings, seed, drawn)
             cohort.run(fits, np.array(members), bar)
 
         _each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
@@ -191,19 +192,9 @@ class _Cohort:
     """Folds with the same number of steps a pass, and the training of their fits."""
 
     def __init__(
-        self,
-        features: Features,
-        labels: Tensor,
-        splits: list[_Split],
-        initial: list[Tensor],
-        decay: Tensor,
-        settings: Settings,
-        seed: int,
-        drawn: Tensor,
+        self, fits: Classifiers, labels: Tensor, splits: list[_Split], settings: Settings, seed: int, drawn: Tensor
     ) -> None:
-        self.labels, self.splits, self.settings = labels, splits, settings
-        self.shape = tuple(decay.shape)
-        self.classifiers = Classifiers(features, initial, decay, settings.optimizer)
+        self.classifiers, self.labels, self.splits, self.settings = fits, labels, splits, settings
         self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
         self.orders: dict[tuple[int, int], np.random.RandomState] = {}
         self.dropout_generators: dict[tuple[int, int], torch.Generator] = {}
@@ -216,8 +207,8 @@ class _Cohort:
     def run(self, fits: Fits, members: Ints, bar: Bar) -> None:
         """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
         settings = self.settings
-        shape = self.shape
-        fold, slot = np.repeat(members[:, None], shape[1], 1), np.repeat(np.arange(shape[1])[None], shape[0], 0)
+        shape = len(members), fits.num_epochs.shape[1]
+        fold, slot = np.broadcast_arrays(members[:, None], np.arange(shape[1]))
         best = np.full(shape, -1)
         stalls = np.zeros(shape, np.int64)
         active = np.ones(shape, bool)
@@ -234,11 +225,11 @@ class _Cohort:
             stopping = stalled & (stalls >= settings.tenacity)
             stalls += stalled
             fits.num_epochs[fold[active], slot[active]] = epochs
-            sizes = np.repeat(np.array([len(dev) for dev in self.dev])[:, None], best.shape[1], 1)
+            sizes = np.array([[len(dev)] for dev in self.dev])
             fits.dev_accuracy[fold[better], slot[better]] = (best / sizes)[better]
             active &= ~stopping
+            bar.update(int(stopping.sum()))
             if stopping.any():
-                bar.update(int(stopping.sum()))
                 remaining = self._compact(active)
                 fold, slot, best, stalls, active = (array[remaining] for array in (fold, slot, best, stalls, active))
         bar.update(int(active.sum()))
@@ -258,24 +249,17 @@ class _Cohort:
         folds = np.flatnonzero(active.any(axis=1))
         most = int(active.sum(axis=1).max())
         slots = np.argsort(~active[folds], axis=1, kind="stable")[:, :most]
-        fold_at, slot_at = (torch.from_numpy(array).to(self.labels.device) for array in (folds, slots))
-        if len(folds) and (len(folds), most) != active.shape:
-            self.classifiers.keep(fold_at, slot_at)
-            self.shape = len(folds), most
-            self.splits = [self.splits[number] for number in folds]
-            self.dev = [self.dev[number] for number in folds]
-            return folds[:, None], slots
-        return np.arange(active.shape[0])[:, None], np.arange(active.shape[1])[None]
+        self.classifiers.keep(*(torch.from_numpy(array).to(self.labels.device) for array in (folds, slots)))
+        self.splits = [self.splits[number] for number in folds]
+        self.dev = [self.dev[number] for number in folds]
+        return folds[:, None], slots
 
     def _correct(self) -> Ints:
         """Return the number of dev rows classified correctly: int64 (folds, L2 values)."""
-        counts = []
-        for number, rows in enumerate(self.dev):
-            start, count = 0, torch.zeros(self.shape[1], dtype=torch.int64, device=rows.device)
-            for classes in self.classifiers.predict(number, rows):
-                count += (classes == self.labels[rows[start : start + classes.shape[1]]]).sum(dim=1)
-                start += classes.shape[1]
-            counts.append(count)
+        counts = [
+            (self.classifiers.predict(number, rows) == self.labels[rows]).sum(dim=1)
+            for number, rows in enumerate(self.dev)
+        ]
         correct: Ints = torch.stack(counts).cpu().numpy()
         return correct
 

@@ -136,10 +136,9 @@ def finetune(
 def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
     """Return a transformer with a new head, and its tokenizer."""
     try:
-        config = AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, num_labels=max(1, num_classes)
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        safe = {"local_files_only": True, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(folder, num_labels=max(1, num_classes), **safe)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
         if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         config.pad_token_id = tokenizer.pad_token_id

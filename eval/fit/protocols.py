@@ -78,67 +78,33 @@ def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> 
     Raises:
         ValueError: there are too few examples for the folds; see `folds.too_few`.
     """
-    schemes = {"nested": _nested, "kfold": _kfold, "split": _split}
-    return schemes[scheme](trainer, np.array(grid))
+    problem, values = trainer.problem, np.array(grid)
+    seed = _NESTED_SEED if scheme == "nested" else trainer.seed
 
+    def folds(rows: Ints) -> list[tuple[Ints, Ints]]:
+        return stratified(rows, problem.labels, trainer.protocol.num_folds, seed)
 
-def _nested(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
-    problem, num_folds = trainer.problem, trainer.protocol.num_folds
-    outer = stratified(problem.splits["train"], problem.labels, num_folds, _NESTED_SEED)
-    inner = [stratified(train, problem.labels, num_folds, _NESTED_SEED) for train, _ in outer]
-    fits = trainer.fit([Fold(*fold) for folds in inner for fold in folds], _repeated(grid, num_folds**2))
-    dev = np.array([_percent(scores) for scores in fits.dev_accuracy.reshape(num_folds, num_folds, -1).mean(axis=1)])
+    train = problem.splits["train"]
+    tested = folds(train) if scheme == "nested" else [(train, problem.splits["test"])]
+    inner = [folds(rows) for rows, _ in tested] if scheme != "split" else [[(train, problem.splits["dev"])]]
+    searched = [Fold(*fold) for of_tested in inner for fold in of_tested]
+    fits = trainer.fit(searched, np.tile(values, (len(searched), 1)))
+    dev = _percent(fits.dev_accuracy.reshape(len(tested), -1, len(values)).mean(axis=1))
     chosen = dev.argmax(axis=1)
-    last = trainer.fit([Fold(train) for train, _ in outer], grid[chosen][:, None])
-    predicted = [last.predict(problem.features, test, fold) for fold, (_, test) in enumerate(outer)]
-    accuracies = [
-        _percent(np.mean(classes == problem.labels[test])) for classes, (_, test) in zip(predicted, outer, strict=True)
-    ]
-    tests = [test for _, test in outer]
+    slots = chosen  # SentEval fits again for `split` too, which gives the same weights
+    if scheme != "split":
+        fits, slots = trainer.fit([Fold(rows) for rows, _ in tested], values[chosen][:, None]), np.zeros_like(chosen)
+    predicted = [fits.predict(problem.features, rows, i, slots[i]) for i, (_, rows) in enumerate(tested)]
+    shares = [np.mean(classes == problem.labels[rows]) for classes, (_, rows) in zip(predicted, tested, strict=True)]
+    accuracies = _percent(shares) if scheme == "nested" else 100 * np.array(shares)
     return Outcome(
         accuracy=float(np.mean(accuracies)),
         dev_accuracy=float(np.mean(dev.max(axis=1))),
-        rows=np.concatenate(tests),
+        rows=np.concatenate([rows for _, rows in tested]),
         predicted=np.concatenate(predicted),
-        groups=np.repeat(np.arange(num_folds), [len(test) for test in tests]),
-        l2=grid[chosen].tolist(),
+        groups=np.repeat(np.arange(len(tested)), [len(rows) for _, rows in tested]),
+        l2=values[chosen].tolist(),
     )
-
-
-def _kfold(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
-    problem, num_folds = trainer.problem, trainer.protocol.num_folds
-    train = problem.splits["train"]
-    folds = stratified(train, problem.labels, num_folds, trainer.seed)
-    fits = trainer.fit([Fold(*fold) for fold in folds], _repeated(grid, num_folds))
-    dev = _percent(fits.dev_accuracy.mean(axis=0))
-    chosen = int(dev.argmax())
-    return _tested(problem, trainer.fit([Fold(train)], grid[chosen][None, None]), 0, dev, grid[chosen])
-
-
-def _split(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
-    """Test the grid's fit with the chosen L2. SentEval fits it again, which gives the same weights."""
-    problem = trainer.problem
-    fits = trainer.fit([Fold(problem.splits["train"], problem.splits["dev"])], grid[None])
-    dev = _percent(fits.dev_accuracy[0])
-    chosen = int(dev.argmax())
-    return _tested(problem, fits, chosen, dev, grid[chosen])
-
-
-def _tested(problem: Problem, fits: Fits, slot: int, dev: NDArray[np.float64], l2: float) -> Outcome:
-    test = problem.splits["test"]
-    predicted = fits.predict(problem.features, test, 0, slot)
-    return Outcome(
-        accuracy=100 * float(np.mean(predicted == problem.labels[test])),
-        dev_accuracy=float(dev.max()),
-        rows=test,
-        predicted=predicted,
-        groups=np.zeros(len(test), np.int64),
-        l2=[float(l2)],
-    )
-
-
-def _repeated(grid: NDArray[np.float64], times: int) -> NDArray[np.float64]:
-    return np.tile(grid, (times, 1))
 
 
 def _percent(share: Any) -> NDArray[np.float64]:

@@ -109,15 +109,8 @@ def _read(path: Path, dim: int) -> tuple[Hashes, Rows]:
         EOFError, ValueError: `Cache.add` did not write a file, or it is truncated.
     """
     hashes, rows = np.load(path, allow_pickle=False), np.load(_rows_of(path), mmap_mode="r", allow_pickle=False)
-    if (
-        hashes.dtype != np.uint64
-        or rows.dtype != np.float32
-        or (hashes.shape, rows.shape)
-        != (
-            (len(rows), 2),
-            (len(hashes), dim),
-        )
-    ):
+    expected = (np.uint64, (len(rows), 2), np.float32, (len(hashes), dim))
+    if (hashes.dtype, hashes.shape, rows.dtype, rows.shape) != expected:
         raise ValueError(f"arrays {hashes.shape} and {rows.shape} instead of (n, 2) hashes and (n, {dim}) rows")
     return hashes, rows
 

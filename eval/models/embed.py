@@ -38,10 +38,7 @@ class Embedder(Similarity):
         self._encode, self._cache = encode, cache
         self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
-        self.num_texts = 0
-        self.num_cached = 0
-        self.num_nonfinite = 0
-        self.num_zero = 0
+        self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
         self.encode_s = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
@@ -76,6 +73,17 @@ class Embedder(Similarity):
             blocks.append(self._encoded(chunk))
             rows.update(zip(chunk, range(first, first + len(chunk)), strict=True))
         return blocks, rows
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each kind of broken embedding, and those of the cache."""
+        nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
+        zero = (
+            "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
+            "case or tokens); of another model, it is broken"
+        )
+        kinds = ((self.num_nonfinite, nonfinite), (self.num_zero, zero))
+        warnings = [f"{num} of {self.num_texts} embeddings {problem}" for num, problem in kinds if num]
+        return warnings + (self._cache.warnings if self._cache else [])
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return the unit vectors of queries and documents, each (n, dim) float32.

@@ -1,15 +1,86 @@
-"""Load the model that `--model` names: a folder, a file of word vectors, or a Python function."""
+"""Load the model that `--model` names: a folder, a file of word vectors, or a Python function.
 
+A function, `module:function`, maps a list of n texts to an array (n, dim). Each call gets texts of similar length.
+Every result is checked, since a function under development may fail in the middle of a task. Its embeddings are not
+cached on disk, since nothing identifies the function's version.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clearspan.common import plugins
 from clearspan.common.encoder import folder
+from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.progress import Bar
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.lexical import encoder_of, is_baseline
 
 WORD_VECTORS = "clearspan.plugins.word_vectors:load"
 """The part that reads files of word vectors."""
+TRIAL = ["a text", "another text to try it on"]
+_CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
+
+
+class FunctionEncoder(Encoder):
+    """An encoder of a function. Attributes: `name`, its spec; `dim`, measured on two texts; `folder`, None."""
+
+    fingerprint = None
+
+    def __init__(self, name: str, function: Callable[[list[str]], Any]) -> None:
+        self.name, self._function = name, function
+        self.dim = 0
+        self.dim = self._call(TRIAL).shape[1]
+
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
+        """Return the embeddings of texts.
+
+        Raises:
+            EncoderError: the function raises an exception, or does not return an array (n, dim) of real numbers.
+        """
+        out = np.empty((len(texts), self.dim), np.float32)
+        lengths = [1 + len(text) // _CHARACTERS for text in texts]
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(lengths), desc="encode") as bar:
+            for rows in batches_by_length(lengths, batch_tokens):
+                out[rows] = self._call([texts[row] for row in rows])
+                bar.update(len(rows), sum(lengths[row] for row in rows))
+        return out
+
+    def _call(self, texts: list[str]) -> NDArray[np.float32]:
+        num_texts = len(texts)
+        try:
+            result = self._function(list(texts))
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
+        try:
+            array = _array(result)
+        except Exception:  # e.g. rows of different lengths
+            array = np.empty(0, object)
+        is_matrix = array.ndim == 2 and len(array) == num_texts and array.shape[1] > 0
+        if array.dtype.kind not in "fiu" or not is_matrix or self.dim not in (0, array.shape[1]):
+            raise EncoderError(
+                f"{self.name}: returned a {type(result).__name__} of {array.dtype} {array.shape}: expected an array "
+                f"({num_texts}, {self.dim or 'dim'}) of real numbers for {num_texts} texts"
+            )
+        with np.errstate(over="ignore"):  # Embedder counts infinities
+            return array.astype(np.float32)
+
+
+def _array(rows: Any) -> NDArray[Any]:
+    import torch
+
+    if isinstance(rows, (list, tuple)) and rows and all(isinstance(row, torch.Tensor) for row in rows):
+        rows = torch.stack(list(rows))
+    if isinstance(rows, torch.Tensor):
+        rows = rows.detach().cpu()
+        rows = (rows.float() if rows.is_floating_point() else rows).numpy()  # numpy has no bfloat16
+    return np.asarray(rows)
 
 
 def load(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
@@ -36,9 +107,12 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
         open_vectors = plugins.load_function(WORD_VECTORS, "a function of the path of a file of word vectors")
         encoder: Encoder = open_vectors(path)
         return encoder
-    from clearspan.eval.models import function
-
-    return function.load(spec)
+    if not plugins.is_spec(spec):
+        raise EncoderError(f"{spec}: no such folder or file, nor a Python function as module:function")
+    try:
+        return FunctionEncoder(spec, plugins.load_function(spec, "a function of a list of texts"))
+    except plugins.PluginError as error:
+        raise EncoderError(str(error)) from None
 
 
 def default_name(spec: str) -> str:

@@ -2,7 +2,7 @@
 
     Embedder (models/embed.py)    texts ──> embeddings ──> cosines
     Lexical (models/lexical.py)   a task's texts ──> weights of their words ──> cosines, or BM25's scores
-    Hybrid (models/hybrid.py)     the scores of both: it ranks documents, and has no embeddings
+    Hybrid (models/lexical.py)    the scores of both: it ranks documents, and has no embeddings
 
 A task that compares texts calls `ranking` or `pairs` and does not know which model it has. A task that fits something
 on embeddings calls `embed`, which refuses models without embeddings.
@@ -63,12 +63,10 @@ class Similarity(ABC):
     Attributes:
         measure: name of its scores, such as `cosine`.
         settings: what its scores depend on besides the model, for the settings of each task.
-        encode_s: seconds spent in an encoder so far.
     """
 
     measure: str = "cosine"
     settings: Mapping[str, Any] = {}
-    encode_s: float = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
         """Return the embeddings of the texts, (len(texts), dim) float32.

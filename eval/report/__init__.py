@@ -1,1 +1,1 @@
-"""Reports: tables as text, and pages of one HTML file. Knows nothing of evaluation."""
+"""Reports: the summary of evaluations, tables as text, and pages of one HTML file."""

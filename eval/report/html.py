@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearspan.common.files import write_text
-from clearspan.eval.details import Cell, Table, cell_text
+from clearspan.eval.details import Table, as_cell, cell_text
 
 if TYPE_CHECKING:  # takes a fraction of a second to import, which --help must not
     import jinja2
@@ -81,7 +81,7 @@ def _environment() -> "jinja2.Environment":
         loader=jinja2.PackageLoader("clearspan.eval.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["text"] = cell_text
+    environment.filters |= {"text": cell_text, "cell": as_cell, "numeric": _numeric}
     return environment
 
 
@@ -97,33 +97,12 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
         **vars(section),
         "anchor": anchor,
         "level": level,
-        "tables": [_table(table, section.heading) for table in section.tables],
         "sections": [_view(inner, level + 1, anchors) for inner in section.sections],
     }
 
 
-def _table(table: Table, label: str) -> dict[str, Any]:
-    """Return a table as the template reads it; its groups are (heading or "", rows of cells).
-
-    Args:
-        label: the name for screen readers of a table without a caption.
-    """
-    rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in table.rows]
-    starts = sorted({0, *table.groups})
-    return {
-        "name": table.caption or label,
-        "caption": table.caption,
-        "header": table.header,
-        "names": table.names,
-        "numeric": [_is_numeric([row[i].value for row in rows]) for i in range(len(table.header))],
-        "groups": [
-            (table.groups.get(start, ""), rows[start:end])
-            for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)
-        ],
-    }
-
-
-def _is_numeric(values: Sequence[object]) -> bool:
-    """Return whether a column holds only numbers and empty cells."""
-    filled = [value for value in values if value is not None]
-    return bool(filled) and all(isinstance(value, int | float) for value in filled)
+def _numeric(table: Table) -> list[bool]:
+    """Return whether each column holds only numbers and empty cells."""
+    rows = [[as_cell(value).value for value in row] for row in table.rows]
+    columns = [[row[i] for row in rows if row[i] is not None] for i in range(len(table.header))]
+    return [bool(filled) and all(isinstance(value, int | float) for value in filled) for filled in columns]

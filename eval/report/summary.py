@@ -1,18 +1,23 @@
 """Summary of evaluations: one row per figure, one column per model, for the terminal and the report.
 
 Scored of 1..n models ──> Summary ─┬─> terminal_summary
-                                   └─> sections.report_sections
+                                   └─> report_sections: summary, differences, nearest neighbors ──> the tasks, by
+                                       family ──> skipped, data, environment
 """
 
+import itertools
+import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clearspan.common.compute import Compute
+from clearspan.common.progress import counted
 from clearspan.common.terminal import printable
-from clearspan.eval.details import Cell, Table
+from clearspan.eval.details import Cell, Table, cell_text, merged
+from clearspan.eval.report.html import Section
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Scored
 from clearspan.eval.scores import Difference, TaskScores, in_percent
@@ -27,6 +32,18 @@ _HEADINGS = {
     "probing-mlp": "Probing with MLPs",
     "pairs": "Your own pairs",
 }
+_RANKED = ("retrieval", "heldout")
+_NOTE = (
+    "Scores are in percent, except alignment (the mean squared distance between two sentences of the same meaning), "
+    "uniformity (the logarithm of the mean of exp(-2 d²) over the distances d of all pairs) and mean squared errors."
+)
+_INTERVALS = "In brackets: the 95 % interval, by bootstrap over a task's examples."
+_SEVERAL = "Bold: the best of this run's models."
+_DIFFERENCES = (
+    "Main scores minus those of {}, in percentage points, with 95 % intervals by paired bootstrap over a task's "
+    "examples. Bold: exceeds noise, with the p-value corrected by Holm over this table."
+)
+_NEIGHBORS = "A few queries, with the rank of the first relevant document and the nearest documents. Bold: relevant."
 _Item = TypeVar("_Item")
 
 
@@ -56,17 +73,11 @@ class Summary:
         """Return the metric that represents a task."""
         return next(iter(self.of(task).values())).main
 
-    def metrics(
-        self, task: str, select: Callable[[TaskScores], Sequence[str]] = lambda scores: scores.headline
-    ) -> list[str]:
-        """Return the headline metrics of a task over all models, or the metrics that `select` returns."""
-        return list(dict.fromkeys(metric for scores in self.of(task).values() for metric in select(scores)))
-
     @property
     def figures(self) -> list[tuple[str, str]]:
         """Return a summary's rows: (task, metric) of each headline figure, then (AVERAGE, name) of each average."""
-        headline = [(task, metric) for task in self.families for metric in self.metrics(task)]
-        return headline + [(AVERAGE, name) for name in self.averages]
+        headline = [(task, metric) for task in self.families for of in self.of(task).values() for metric in of.headline]
+        return list(dict.fromkeys(headline)) + [(AVERAGE, name) for name in self.averages]
 
     @property
     def averages(self) -> list[str]:
@@ -95,17 +106,12 @@ class Summary:
         """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
             of_models = [(scored.results.averages.get(average), scored) for scored in self.scored]
-            lines = [
-                (
-                    f"{_coverage(each)}, so not comparable with published averages "
-                    f"(missing: {', '.join(each['missing'])})",
-                    scored,
-                )
-                for each, scored in of_models
-                if each and each["missing"]
+            partial = [
+                ((_coverage(each), *each["missing"]), scored) for each, scored in of_models if each and each["missing"]
             ]
-            for line, models in self._together(lines).items():
-                yield f"average {average}{f' of {models}' if models else ''}: {line}"
+            for (coverage, *missing), models in self._together(partial).items():
+                reason = f"so not comparable with published averages (missing: {', '.join(missing)})"
+                yield f"average {average}{f' of {models}' if models else ''}: {coverage}, {reason}"
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -189,6 +195,83 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     return "\n".join(printable(line).rstrip() for line in lines)
 
 
+def report_sections(summary: Summary) -> list[Section]:
+    """Return the report's sections: the summary first, data and environment last."""
+    notes = [_NOTE, _INTERVALS, *[_SEVERAL] * (len(summary.scored) > 1)]
+    text = "\n\n".join([" ".join(notes), *summary.incomplete])
+    sections = [Section("Summary", text, [figures_table(summary)])]
+    if differences := differences_table(summary):
+        sections.append(Section("Differences", _DIFFERENCES.format(summary.names[0]), [differences]))
+    ranked = [task for family in _RANKED for task, of in summary.families.items() if of == family]
+    if neighbors := [table for task in ranked for table in _merged(summary.of(task))]:
+        sections.append(Section("Nearest neighbors", _NEIGHBORS, neighbors))
+    for family, tasks in itertools.groupby(summary.families, summary.families.__getitem__):
+        sections.append(Section(heading(family), sections=[_task(summary, task, family) for task in tasks]))
+    if summary.skipped:
+        sections.append(Section("Skipped", tables=[Table(("task", "reason"), summary.skipped)]))
+    return [*sections, _data(summary), _run(summary)]
+
+
+def report_lead(summary: Summary) -> str:
+    """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, device,
+    precision, date.
+    """
+    environment = summary.scored[0].results.environment
+    words = [counted(len(summary.scored), "model"), counted(len(summary.families), "task")]
+    words += [f"{key} {environment[key]}" for key in ("protocol", "seed", "device", "precision") if key in environment]
+    subject = ", ".join(words) + (f". {environment['date'][:10]}" if "date" in environment else "") + "."
+    return f"{summary.outcome}\n\n{subject}".strip()
+
+
+def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
+    return merged({model: scores.details.tables for model, scores in by_model.items()})
+
+
+def _task(summary: Summary, task: str, family: str) -> Section:
+    """Return a folded section of everything known of a task, with its main figure beside the heading."""
+    by_model, main = summary.of(task), summary.main(task)
+    metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
+    counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
+    tables = [Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)]
+    if family not in _RANKED:  # whose tables are the nearest neighbors
+        tables += _merged(by_model)
+    if settings := _settings({model: scores.settings for model, scores in by_model.items()}):
+        tables.append(Table(("setting", *by_model), settings, "settings"))
+    several = len(summary.scored) > 1
+    texts = dict.fromkeys(scores.details.text for scores in by_model.values() if scores.details.text)
+    values = summary.values(task, main)
+    shown = [f"{name} {cell_text(value.value)}" for name, value in zip(summary.names, values, strict=True)]
+    note = f"{main}: {', '.join(shown) if several else cell_text(values[0].value)}"
+    return Section(task, "\n\n".join(texts), tables, folded=True, note=note)
+
+
+def _data(summary: Summary) -> Section:
+    """Return the checksums of the data files, by task."""
+    data = {task: files for each in summary.scored for task, files in each.results.data.items()}
+    rows = [(task, *file) for task, files in data.items() for file in files.items()]
+    return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
+
+
+def _run(summary: Summary) -> Section:
+    """Return what the scores depend on besides the data: models, versions, seeds, settings."""
+    flat: dict[str, dict[str, Any]] = {}
+    for each in summary.scored:
+        environment = dict(each.results.environment)
+        versions = {name: number or "not installed" for name, number in environment.pop("versions", {}).items()}
+        flat[each.results.model] = {"model": each.results.spec, **environment, **versions}
+    return Section("Environment", tables=[Table(("setting", *flat), _settings(flat))])
+
+
+def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """Return a row per setting with its value for each model."""
+    keys = dict.fromkeys(key for each in by_model.values() for key in each)
+    return [(key, *(_text(each.get(key)) for each in by_model.values())) for key in keys]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+
+
 def heading(family: str) -> str:
     """Return a family's heading in a report; `module:name` is a name."""
     return _HEADINGS.get(family, family if ":" in family else family.capitalize())
@@ -209,11 +292,6 @@ def _verdict(differences: Mapping[str, Difference]) -> str:
     if len(signs) > 1:
         return f"better on {better} and worse on {worse} of {len(signs)} tasks"
     return "better" if better else "worse" if worse else "none"
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts in words: `3108 pairs`."""
-    return ", ".join(f"{number} {noun}" for noun, number in counts.items())
 
 
 def _coverage(average: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from rich.cells import cell_len
 
 from clearspan.common import terminal
 from clearspan.common.terminal import visible
-from clearspan.eval.details import Cell, Table, cell_text
+from clearspan.eval.details import Cell, Table, as_cell, cell_text
 
 
 def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
@@ -15,7 +15,7 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
     Args:
         notes: whether to show the cells' notes.
     """
-    rows = [[terminal.printable(_text(cell, notes)) for cell in row] for row in table.rows]
+    rows = [[terminal.printable(_text(as_cell(value), notes)) for value in row] for row in table.rows]
     widths = [
         terminal.GAP + max(cell_len(visible(text)) for text in column)
         for column in zip(table.header, *rows, strict=True)
@@ -35,7 +35,5 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
     return lines
 
 
-def _text(value: object, notes: bool) -> str:
-    if not isinstance(value, Cell):
-        return cell_text(value)
-    return ("*" if value.strong else "") + cell_text(value if notes else value.value)
+def _text(cell: Cell, notes: bool) -> str:
+    return "*" * cell.strong + cell_text(cell if notes else cell.value)

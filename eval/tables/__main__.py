@@ -54,16 +54,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eva
 
 
 def _print(options: Tables) -> int:
-    say(_output(options), end="")
-    return 0
-
-
-def _output(options: Tables) -> str:
     if options.list or options.name is None:
         width = max(map(len, tables()))
-        return "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
-    grid = beside(tables()[options.name], results.find(options.results))
-    return json_text(asdict(grid)) if options.json else FORMATS[options.format](grid)
+        text = "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
+    else:
+        grid = beside(tables()[options.name], results.find(options.results))
+        text = json_text(asdict(grid)) if options.json else FORMATS[options.format](grid)
+    say(text, end="")
+    return 0
 
 
 if __name__ == "__main__":

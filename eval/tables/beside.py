@@ -7,7 +7,7 @@ Cells of unscored tasks stay empty, and a note names what is missing.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from clearspan.common.terminal import printable
@@ -15,45 +15,35 @@ from clearspan.eval.details import Table
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
 from clearspan.eval.tables.averages import average, missing_tasks
-from clearspan.eval.tables.published import Cell, Column, PaperTable
+from clearspan.eval.tables.published import Cell, Column, PaperTable, Row
 
 YOURS = "Yours"
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row as text, and its subheading."""
-
-    group: str
-    name: str
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Grid:
-    """A table as text, before it is formatted."""
+    """A table whose cells are text, before it is formatted."""
 
     title: str
     header: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Row, ...]
     notes: tuple[str, ...]
 
 
 def beside(table: PaperTable, models: Sequence[Results]) -> Grid:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
-    lines = [Line(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in table.rows]
-    notes = [*table.notes, f"by metric: {_metrics_note(table)}"] if _metrics_note(table) else list(table.notes)
+    rows, metrics = list(table.rows), _metrics_note(table)
+    notes = [*table.notes, *[f"by metric: {metrics}"] * bool(metrics)]
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
-        cells = [_cell(column, table, model) for column in table.columns]
-        lines.append(Line(YOURS, name, tuple(_text(cell, table) for cell in cells)))
+        rows.append(Row(YOURS, name, tuple(_cell(column, table, model) for column in table.columns)))
         notes += [f"{name}: {note}" for note in _missing_notes(table, model)]
         if model.environment.get("protocol") == "fast":
             notes.append(f"{name}: scored by the fast protocol, the paper's by the full one")
-    return Grid(
-        f"{table.paper}, {table.title}", ("Model", *(c.head for c in table.columns)), tuple(lines), tuple(notes)
-    )
+    lines = tuple(Row(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in rows)
+    header = ("Model", *(column.head for column in table.columns))
+    return Grid(f"{table.paper}, {table.title}", header, lines, tuple(notes))
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
@@ -113,10 +103,10 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
 def text(grid: Grid) -> str:
     """Format a table with aligned columns, subheadings on separate lines, and notes below."""
     rows = []
-    for group, line in _grouped(grid):
+    for group, cells in _grouped(grid):
         if group:
-            rows.append([f"[{group}]", *[""] * len(line.cells)])
-        rows.append([line.name, *line.cells])
+            rows.append([f"[{group}]", *[""] * (len(cells) - 1)])
+        rows.append(cells)
     table = text_table(Table(grid.header, rows))
     return "\n".join([printable(grid.title), *table, *(printable(f"note: {note}") for note in grid.notes)]) + "\n"
 
@@ -125,10 +115,10 @@ def markdown(grid: Grid) -> str:
     """Format a GitHub table with subheadings in bold."""
     lines = [f"**{_markdown(grid.title)}**", "", _pipes([_markdown(head) for head in grid.header])]
     lines.append("|:--|" + "--:|" * (len(grid.header) - 1))
-    for group, line in _grouped(grid):
+    for group, cells in _grouped(grid):
         if group:
-            lines.append(_pipes([f"**{_markdown(group)}**", *[""] * len(line.cells)]))
-        lines.append(_pipes([_markdown(cell) for cell in (line.name, *line.cells)]))
+            lines.append(_pipes([f"**{_markdown(group)}**", *[""] * (len(cells) - 1)]))
+        lines.append(_pipes([_markdown(cell) for cell in cells]))
     lines += ["", *(f"- {_markdown(note)}" for note in grid.notes)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -138,11 +128,11 @@ def latex(grid: Grid) -> str:
     width = len(grid.header)
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(grid.title)}}}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersands(grid.header), r"\midrule"]
-    for number, (group, line) in enumerate(_grouped(grid)):
+    for number, (group, cells) in enumerate(_grouped(grid)):
         if group:
             lines += [r"\midrule"] * (number > 0)
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group)}}}}} \\")
-        lines.append(_ampersands((line.name, *line.cells)))
+        lines.append(_ampersands(cells))
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\footnotesize {_latex(note)}" for note in grid.notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
@@ -151,10 +141,12 @@ def latex(grid: Grid) -> str:
 FORMATS: dict[str, Callable[[Grid], str]] = {"text": text, "markdown": markdown, "latex": latex}
 
 
-def _grouped(grid: Grid) -> list[tuple[str, Line]]:
-    """Return each line with its subheading where a new one begins, else with ""."""
-    before = ["", *(line.group for line in grid.lines)]
-    return [(line.group if line.group != last else "", line) for line, last in zip(grid.lines, before, strict=False)]
+def _grouped(grid: Grid) -> Iterator[tuple[str, list[str]]]:
+    """Yield the texts of each line, with its subheading where a new one begins, else with ""."""
+    last = ""
+    for line in grid.lines:
+        yield line.group if line.group != last else "", [line.name, *map(str, line.cells)]
+        last = line.group
 
 
 def _pipes(cells: list[str]) -> str:
@@ -176,7 +168,7 @@ def _latex(words: str) -> str:
     return "".join(_LATEX.get(mark, mark) for mark in printable(words))
 
 
-def _ampersands(cells: tuple[str, ...]) -> str:
+def _ampersands(cells: Sequence[str]) -> str:
     # After \\, LaTeX would read a bracket at the start of a cell as an optional length.
     escaped = [_latex(cell) for cell in cells]
     return " & ".join("{}" + cell if cell.startswith("[") else cell for cell in escaped) + r" \\"

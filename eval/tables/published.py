@@ -40,9 +40,9 @@ class Column:
 class Row:
     """A model and its cells, one per column, under the paper's subheading `group` ("" if there is none)."""
 
+    group: str
     name: str
     cells: tuple[Cell, ...]
-    group: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _table(name: str, paper: str, entry: dict[str, Any]) -> PaperTable:
             group = row["group"]
             continue
         model, *cells = row
-        rows.append(Row(model, tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells), group))
+        rows.append(Row(group, model, tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)))
     notes = tuple(entry.get("notes", ()))
     return PaperTable(name, paper, entry["title"], entry["decimals"], columns, tuple(rows), notes)
 

@@ -6,13 +6,13 @@ The order (by number of tokens, then label) decides which rows a seeded fold get
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clearspan.eval.data.labeled import Labeled
+from clearspan.eval.data.labeled import Labeled, order
 from clearspan.eval.files import DataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from clearspan.eval.scores import Examples, TaskScores, figure
@@ -20,7 +20,6 @@ from clearspan.eval.tasks.task import Run
 
 if TYPE_CHECKING:
     from clearspan.eval.fit.classifiers import Problem
-    from clearspan.eval.fit.protocols import Outcome
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,14 @@ class ClassificationTask:
     epoch_size: int | None = None
     snli_order: bool = False
     keep: bool = True
-    _sizes: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_sizes", {split: len(data) for split, data in self.splits.items()})
         if reason := too_few(self.splits["train"].labels, self.scheme, max(NUM_FOLDS.values())):
             raise DataError(f"{self.files[0] if self.files else self.name}: {reason}; restore it from the original")
 
     def score(self, run: Run) -> TaskScores:
         """Return the accuracy on test and dev rows, in percent, and F1 where the task has it."""
-        from clearspan.eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
+        from clearspan.eval.fit.protocols import L2, PROTOCOLS, Outcome, Trainer, run_scheme
 
         problem = self.problem(run)
         protocol = PROTOCOLS[run.protocol]
@@ -78,73 +75,61 @@ class ClassificationTask:
             max_epoch=self.max_epoch or protocol.settings.max_epoch,
             epoch_size=self.epoch_size or protocol.settings.epoch_size,
         )
-        best: Outcome | None = None
-        for head in self.heads:
-            of_head = replace(settings, num_hidden=head.num_hidden, dropout=head.dropout)
-            label = self.name if run.progress else ""
-            trainer = Trainer(problem, replace(protocol, settings=of_head), run.seed, run.device, label)
-            outcome = run_scheme(trainer, self.scheme, self.grid or L2)
-            if best is None or outcome.dev_accuracy > best.dev_accuracy:
-                best, chosen = outcome, head
-        assert best is not None
-        chosen_settings: dict[str, object] = {
-            "protocol": run.protocol,
-            "scheme": self.scheme,
-            "num_folds": None if self.scheme == "split" else protocol.num_folds,
-            "seed": run.seed,
-            "l2": best.l2,
-            "num_hidden": chosen.num_hidden,
-            "dropout": chosen.dropout,
-        }
-        return self._scores(best, problem.labels, chosen_settings)
+
+        def tested(head: Head) -> Outcome:
+            of_head = replace(protocol, settings=replace(settings, **vars(head)))
+            trainer = Trainer(problem, of_head, run.seed, run.device, self.name if run.progress else "")
+            return run_scheme(trainer, self.scheme, self.grid or L2)
+
+        outcomes = {head: tested(head) for head in self.heads}
+        chosen, outcome = max(outcomes.items(), key=lambda item: item[1].dev_accuracy)  # the first of equals
+        gold = problem.labels[outcome.rows]
+        examples = {"acc": Examples.of("accuracy", outcome.predicted, gold, outcome.groups)}
+        scores = {"acc": outcome.accuracy, "devacc": outcome.dev_accuracy}
+        if self.f1:
+            examples["f1"] = Examples.of("f1", outcome.predicted, gold)
+            scores["f1"] = figure(examples["f1"])
+        return TaskScores(
+            scores=scores,
+            main="acc",
+            headline=tuple(examples),
+            counts={"pairs" if self.parts else "sentences": len(problem.labels), "test": len(gold)},
+            examples=examples,
+            settings={
+                "protocol": run.protocol,
+                "scheme": self.scheme,
+                "num_folds": None if self.scheme == "split" else protocol.num_folds,
+                "seed": run.seed,
+                "l2": outcome.l2,
+                **vars(chosen),
+            },
+        )
 
     def problem(self, run: Run) -> "Problem":
         """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem
 
-        orders = {split: self.order(data) for split, data in self.splits.items()}
-        labels = np.concatenate([data.labels[orders[split]] for split, data in self.splits.items()])
+        ordered = [(data, self.order(data)) for data in self.splits.values()]
+        labels = np.concatenate([data.labels[rows] for data, rows in ordered])
         columns = [
-            [data.columns[side][row] for split, data in self.splits.items() for row in orders[split]]
+            [data.columns[side][row] for data, rows in ordered for row in rows]
             for side in range(2 if self.parts else 1)
         ]
         if len(columns) == 1:
-            rows = features.of_sentences(run.embedder.embed(columns[0], self.keep), run.device)
+            values = features.of_sentences(run.embedder.embed(columns[0], self.keep), run.device)
         else:
             distinct = list(dict.fromkeys(columns[0] + columns[1]))
             place = {text: number for number, text in enumerate(distinct)}
             left, right = (np.array([place[text] for text in column], np.int64) for column in columns)
             table = run.embedder.embed(distinct, self.keep)
-            rows = features.of_pairs(table, left, right, self.parts, run.device)
-        ends = np.cumsum(list(self._sizes.values()))
-        splits = {
-            split: np.arange(end - size, end) for (split, size), end in zip(self._sizes.items(), ends, strict=True)
-        }
-        return Problem(rows, labels, len(self.classes), splits)
+            values = features.of_pairs(table, left, right, self.parts, run.device)
+        ends = np.cumsum([len(data) for data in self.splits.values()])
+        rows_of = np.split(np.arange(ends[-1]), ends[:-1])
+        return Problem(values, labels, len(self.classes), dict(zip(self.splits, rows_of, strict=True)))
 
     def order(self, data: Labeled) -> Ints:
         """Return the row numbers of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
-        lengths = [np.array([len(text.split()) for text in side]) for side in data.columns]
-        labels = data.labels
         if self.snli_order:
-            lengths.reverse()
-            labels = np.argsort(np.argsort(self.classes))[labels]
-        return np.lexsort((labels, *reversed(lengths)))
-
-    def _scores(self, outcome: "Outcome", labels: Ints, settings: dict[str, object]) -> TaskScores:
-        gold = labels[outcome.rows]
-        examples = {"acc": Examples.of("accuracy", outcome.predicted, gold, outcome.groups)}
-        scores = {"acc": outcome.accuracy, "devacc": outcome.dev_accuracy}
-        if self.f1:
-            examples["f1"] = Examples.of("f1", outcome.predicted, gold)
-            scores["f1"] = figure(examples["f1"])
-        unit = "pairs" if self.parts else "sentences"
-        return TaskScores(
-            scores=scores,
-            main="acc",
-            headline=tuple(metric for metric in ("acc", "f1") if metric in scores),
-            counts={unit: sum(self._sizes.values()), "test": len(gold)},
-            examples=examples,
-            settings=settings,
-        )
+            return order(data.columns[::-1], np.argsort(np.argsort(self.classes))[data.labels])
+        return order(data.columns, data.labels)

@@ -9,7 +9,6 @@ searches batch size and learning rate for each task; this module uses the result
 the dev set that is scored, so the scores are higher than on a test set.
 """
 
-import math
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -67,10 +66,9 @@ def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labele
         key: Examples.of(metric, predicted, gold, groups)
         for key, metric in METRICS.get(task, {"accuracy": "accuracy"}).items()
     }
-    if len(dev) > 1:
-        for number, name in enumerate(dev):
-            rows = groups == number
-            examples[f"accuracy_{name}"] = Examples.of("accuracy", predicted[rows], gold[rows])
+    for number, name in enumerate(dev if len(dev) > 1 else ()):
+        rows = groups == number
+        examples[f"accuracy_{name}"] = Examples.of("accuracy", predicted[rows], gold[rows])
     return examples
 
 
@@ -143,15 +141,9 @@ class GlueTask:
             [text for split in self.dev.values() for text in split.columns[column]]
             for column in range(len(self.train.columns))
         )
+        train = (self.train.columns, self.train.labels)
         history = finetune(
-            folder,
-            (self.train.columns, self.train.labels),
-            dev_texts,
-            self.num_classes,
-            settings,
-            seed,
-            run.device,
-            progress=run.progress,
+            folder, train, dev_texts, self.num_classes, settings, seed, run.device, progress=run.progress
         )
         by_epoch = [examples_of(self.name.partition("/")[2], predicted, self.dev) for predicted in history]
         best = best_epoch([figure(next(iter(examples.values()))) for examples in by_epoch])
@@ -160,14 +152,13 @@ class GlueTask:
 
 def best_epoch(figures: list[float]) -> int:
     """Return the index of the first epoch with the highest figure; an undefined figure counts as the lowest."""
-    values = [-math.inf if math.isnan(value) else value for value in figures]
-    return values.index(max(values))
+    return int(np.argmax(np.nan_to_num(figures, nan=-np.inf)))
 
 
 def median_run(figures: list[float]) -> int:
     """Return the index of the run with the median figure: the lower median, with undefined figures as the lowest."""
-    order = sorted(range(len(figures)), key=lambda i: -math.inf if math.isnan(figures[i]) else figures[i])
-    return order[(len(order) - 1) // 2]
+    order = np.argsort(np.nan_to_num(figures, nan=-np.inf), kind="stable")
+    return int(order[(len(order) - 1) // 2])
 
 
 def load(data: Path) -> Loaded:

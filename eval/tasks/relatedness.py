@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from clearspan.eval.data.labeled import order
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details
 from clearspan.eval.files import DataError
@@ -39,12 +39,15 @@ class RelatednessTask:
 
         `mse` is in squared points of the scale from 1 to 5.
         """
-        from clearspan.eval.fit.regression import train
+        from clearspan.eval.fit.regression import pair_features, train
 
         splits = self.splits
         # A single call for the whole task, since the encoder batches by length within a call.
         run.embedder.embed([text for pairs in splits.values() for text in pairs.left + pairs.right])
-        features = {split: _features(run, pairs) for split, pairs in splits.items()}
+        features = {
+            split: pair_features(run.embedder.embed(pairs.left), run.embedder.embed(pairs.right))
+            for split, pairs in splits.items()
+        }
         model = train(features["train"], splits["train"].gold, features["dev"], splits["dev"].gold, run.seed)
         predicted = {split: model.predict(features[split]) for split in ("test", "dev")}
         test, dev = (correlations(predicted[split], splits[split].gold) for split in ("test", "dev"))
@@ -72,13 +75,8 @@ def sorted_pairs(pairs: Pairs) -> Pairs:
 
     The order decides which rows form a batch, and so the last digits of a score.
     """
-
-    def key(row: tuple[str, str, float]) -> tuple[int, int, float]:
-        left, right, gold = row
-        return len(left.split()), len(right.split()), gold
-
-    rows = sorted(zip(pairs.left, pairs.right, pairs.gold.tolist(), strict=True), key=key)
-    return Pairs([row[0] for row in rows], [row[1] for row in rows], np.array([row[2] for row in rows], np.float64))
+    rows = order((pairs.left, pairs.right), pairs.gold)
+    return Pairs([pairs.left[row] for row in rows], [pairs.right[row] for row in rows], pairs.gold[rows])
 
 
 def load(data: Path) -> Loaded:
@@ -101,9 +99,3 @@ def _read(data: Path, task: str) -> RelatednessTask:
         if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
             raise DataError(f"{file}: a score is {outside[0]:g}, outside 0 to 5: restore the original")
     return RelatednessTask(f"{task}-finetune", {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files)
-
-
-def _features(run: Run, pairs: Pairs) -> NDArray[np.float32]:
-    from clearspan.eval.fit.regression import pair_features
-
-    return pair_features(run.embedder.embed(pairs.left), run.embedder.embed(pairs.right))

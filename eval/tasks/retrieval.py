@@ -37,6 +37,7 @@ MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10
 discounted by log2(rank + 1)."""
 CANDIDATE_MEASURES = {"map": "map", "mrr": "recip_rank"}
 """The measures where each query ranks its own candidates, as the papers on TREC-QA report them."""
+_BEIR = next(iter(LAYOUTS))
 _TREC_MEASURES = ("map", "recip_rank", "recall.1,10", "ndcg_cut.10")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are in memory while one replaces the other
 _SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 3, 3, 120
@@ -195,14 +196,13 @@ def load(data: Path) -> Loaded:
     """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify."""
     folders = sorted(path for path in (data / "retrieval").glob("*") if path.is_dir())
     if not folders:
-        return Loaded([], {"retrieval": f"no folder {data / 'retrieval'}/<name>/ with {', '.join(LAYOUTS[0].files)}"})
+        return Loaded([], {"retrieval": f"no folder {data / 'retrieval'}/<name>/ with {', '.join(_BEIR)}"})
     return load_each({f"retrieval/{folder.name}": partial(_read, folder) for folder in folders})
 
 
 def _read(folder: Path) -> RetrievalTask:
-    layout = next((each for each in LAYOUTS if any((folder / file).is_file() for file in each.files)), LAYOUTS[0])
-    files = tuple(folder / file for file in layout.files)
-    return RetrievalTask(f"retrieval/{folder.name}", layout.read(folder), files)
+    layout = next((names for names in LAYOUTS if any((folder / file).is_file() for file in names)), _BEIR)
+    return RetrievalTask(f"retrieval/{folder.name}", LAYOUTS[layout](folder), tuple(folder / file for file in layout))
 
 
 FAMILY = Family(load, "DIR/retrieval/<name>/, BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")

@@ -90,8 +90,12 @@ def stsb_dev_file(data: str | Path) -> Path:
     data = Path(data)
     if data.is_file() or (data.suffix.lower() in SUFFIXES and not data.is_dir()):
         return data
-    folder, _, files = SPLITS["STSBenchmark"]
-    return find_downstream(data) / folder / files["dev"]
+    return _split_file(data, "STSBenchmark", "dev")
+
+
+def _split_file(data: Path, task: str, split: str) -> Path:
+    folder, _, names = SPLITS[task]
+    return find_downstream(data) / folder / names[split]
 
 
 def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:
@@ -101,9 +105,8 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path
         MissingDataError: one of the three is missing.
         DataError: a file is malformed.
     """
-    folder, read, names = SPLITS[task]
-    files = {split: find_downstream(data) / folder / names[split] for split in ("train", "dev", "test")}
-    return {split: read(file) for split, file in files.items()}, tuple(files.values())
+    files = {split: _split_file(data, task, split) for split in ("train", "dev", "test")}
+    return {split: SPLITS[task][1](file) for split, file in files.items()}, tuple(files.values())
 
 
 def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
@@ -177,15 +180,8 @@ def load(data: Path) -> Loaded:
     A year is one task: without one subset's file the whole year counts as missing, since its scores would not be
     comparable.
     """
-    try:
-        downstream = find_downstream(data)
-    except MissingDataError as error:
-        return Loaded([], dict.fromkeys([*YEARS, *SPLITS], str(error)))
-    years = load_each({year: partial(_read_year, downstream, year) for year in YEARS})
-    return years.joined(
-        _load_splits(task, read, {split: downstream / folder / name for split, name in names.items()})
-        for task, (folder, read, names) in SPLITS.items()
-    )
+    years = load_each({year: partial(_read_year, data, year) for year in YEARS})
+    return years.joined(_load_splits(task, SPLITS[task][1], partial(_split_file, data, task)) for task in SPLITS)
 
 
 def load_languages(data: Path) -> Loaded:
@@ -195,8 +191,11 @@ def load_languages(data: Path) -> Loaded:
     languages = sorted({name[1] for name in names if name})
     if not languages:
         return Loaded([], {"stsb-multilingual": f"no stsb-<language>-test.csv in {folder}"})
-    files = {name: {split: folder / f"stsb-{name}-{split}.csv" for split in ("test", "dev")} for name in languages}
-    return Loaded([], {}).joined(_load_splits(f"stsb/{name}", read_pairs, files[name]) for name in languages)
+
+    def of(language: str) -> Loaded:
+        return _load_splits(f"stsb/{language}", read_pairs, lambda split: folder / f"stsb-{language}-{split}.csv")
+
+    return Loaded([], {}).joined(map(of, languages))
 
 
 def load_pairs(paths: Sequence[Path]) -> list[Task]:
@@ -226,14 +225,14 @@ FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval
 LANGUAGES = Family(load_languages, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")
 
 
-def _read_year(downstream: Path, year: str) -> StsTask:
-    folder = downstream / "STS" / f"{year}-en-test"
+def _read_year(data: Path, year: str) -> StsTask:
+    folder = find_downstream(data) / "STS" / f"{year}-en-test"
     subsets = {subset: read_sts_subset(folder, subset) for subset in YEARS[year]}
     files = tuple(folder / f"STS.{kind}.{subset}.txt" for subset in subsets for kind in ("input", "gs"))
     return StsTask(year, subsets, files)
 
 
-def _load_splits(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
+def _load_splits(name: str, read: Callable[[Path], Pairs], file_of: Callable[[str], Path]) -> Loaded:
     """Read one task from the file of its `test` split and, if it exists, of its `dev` split.
 
     Raises:
@@ -243,12 +242,12 @@ def _load_splits(name: str, read: Callable[[Path], Pairs], files: Mapping[str, P
     missing: dict[str, str] = {}
     for split in ("test", "dev"):
         try:
-            splits[split] = read(files[split])
+            splits[split] = read(file_of(split))
         except MissingDataError as error:
             missing[name if split == "test" else f"{name} {split}"] = str(error)
         if "test" not in splits:
             return Loaded([], missing)
-    return Loaded([StsTask(name, splits, tuple(files[split] for split in splits))], missing)
+    return Loaded([StsTask(name, splits, tuple(map(file_of, splits)))], missing)
 
 
 def _similarities(subsets: Mapping[str, Pairs], model: Similarity) -> dict[str, NDArray[np.float64]]:

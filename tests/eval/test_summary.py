@@ -8,8 +8,7 @@ import pytest
 
 from clearspan.eval.details import Cell, cell_text
 from clearspan.eval.report.html import Section
-from clearspan.eval.report.sections import report_lead, report_sections
-from clearspan.eval.report.summary import Summary, differences_table, terminal_summary
+from clearspan.eval.report.summary import Summary, differences_table, report_lead, report_sections, terminal_summary
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.run import with_differences
 from clearspan.eval.scores import Examples, TaskScores, difference

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.function import FunctionEncoder
+from clearspan.eval.models.load import FunctionEncoder
 
 TEXTS = ["a text", "a much longer text, of many more words than the others have", "", "ein Satz"]
 

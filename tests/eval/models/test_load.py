@@ -11,8 +11,7 @@ import clearspan
 from clearspan.common.commands import UsageError
 from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.function import FunctionEncoder
-from clearspan.eval.models.load import default_name, load
+from clearspan.eval.models.load import FunctionEncoder, default_name, load
 from clearspan.plugins.word_vectors import WordVectors
 
 
