@@ -1,37 +1,32 @@
 """A wheel in an environment of its own, beside files with the packages' names; what a worker needs to be installed."""
 
-import itertools
 import json
 import os
-import pickle
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 from collections.abc import Callable
 from email.parser import BytesParser
+from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from PIL import Image
 
-from clearspan.pipelines.__main__ import KINDS, main
-from clearspan.pipelines.kinds.text import TextKind
+from clearspan.pipelines.__main__ import KINDS
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
+from tests.test_imports import reached
 
 PACKAGES = ("common", "pipelines", "shards", "train", "eval")
 USERS_OWN = ("train.py", "eval.py", "shards.py", "common.py", "pipelines/__init__.py")
 HOSTILE = "raise SystemExit(f'{__file__} was run')\n"
-WORKER = Path(__file__).with_name("bare_worker.py")
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +58,8 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(scripts: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """Run a command of that environment in a folder of the user's own files, each of which ends who imports it."""
+def run(scripts: Path, tmp_path: Path) -> Callable[..., str]:
+    """What a command of that environment prints in a folder of the user's files, each of which ends who imports it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"OMP_NUM_THREADS": "1", "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     folder = tmp_path / "users"
@@ -72,9 +67,11 @@ def run(scripts: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(HOSTILE)
 
-    def command(name: str, *words: str | Path) -> subprocess.CompletedProcess:
+    def command(name: str, *words: str | Path) -> str:
         arguments = [str(scripts / name), *map(str, words)]
-        return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return command
 
@@ -101,38 +98,23 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
 ) -> None:
     shards, trained, model = (tmp_path / name for name in ("shards", "run", "model"))
     words = ("--input", corpus, "--output", shards, "--tokenizer", roberta_tokenizer, "--unit-bytes", "60000")
-    done = run("clearspan", "documents", *words, "--workers", "2", "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["kept"] == 5
-    done = run("clearspan", "shards", "verify", shards)
-    assert done.returncode == 0, done.stderr
+    assert json.loads(run("clearspan", "documents", *words, "--workers", "2", "--json", "--quiet"))["kept"] == 5
+    run("clearspan", "shards", "verify", shards)
 
     small = ("hidden_size=32", "intermediate_size=64", "num_attention_heads=2")
     arguments = [f"data.text.path={shards}", f"output={trained}", *(f"model.config.{key}" for key in small)]
     arguments += ["data.text.batch_size=2", "training.max_steps=1", "training.bf16=false", "--quiet"]
-    done = run("clearspan", "train", "--recipe", "demo", "--num_accelerators", "1", *arguments)
-    assert done.returncode == 0, done.stderr
+    run("clearspan", "train", "--recipe", "demo", "--num_accelerators", "1", *arguments)
     assert json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 1
-    done = run("clearspan", "export", trained, model)
-    assert done.returncode == 0, done.stderr
+    run("clearspan", "export", trained, model)
 
     data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark")
     output = ("--data", data, "--allow-missing", "--output", tmp_path / "scores", "--json", "--quiet")
-    done = run("clearspan", "eval", "--model", model, "--tasks", "sts", *output)
-    assert done.returncode == 0, done.stderr
-    assert "STSBenchmark" in json.loads(done.stdout)["scores"]
+    assert "STSBenchmark" in json.loads(run("clearspan", "eval", "--model", model, "--tasks", "sts", *output))["scores"]
 
-    for name in (
-        "clearspan.pipelines",
-        "clearspan.shards",
-        "clearspan.train",
-        "clearspan.eval",
-        "clearspan.train.export",
-    ):
-        done = run("python", "-m", name, "--version")
-        assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
-    done = run("clearspan", "--version")
-    assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
+    for name in ("pipelines", "shards", "train", "eval", "train.export"):
+        assert run("python", "-m", f"clearspan.{name}", "--version") == "clearspan 0.1.0\n"
+    assert run("clearspan", "--version") == "clearspan 0.1.0\n"
 
 
 @pytest.mark.exhaustive
@@ -176,6 +158,19 @@ def requirements(wheel: Path, extra: str | None) -> list[Requirement]:
 
 
 @pytest.mark.slow
+def test_the_workers_list_names_what_workers_of_every_kind_import(wheel: Path) -> None:
+    """By the sources, with what functions import; all kinds but `embed`, whose torch is an extra of its own."""
+    kinds = {kind.__module__ for name, kind in KINDS.items() if name != "embed"}
+    found = reached(["clearspan.pipelines.execution.worker", "clearspan.pipelines.execution.graph", *kinds])
+    names = {name.partition(".")[0] for others in found.values() for name in others} - sys.stdlib_module_names
+    owners = packages_distributions()
+    needed = {canonicalize_name(owner) for name in names - {"clearspan"} for owner in owners.get(name, [name])}
+    listed = {canonicalize_name(r.name) for r in requirements(wheel, "worker")}
+    assert needed - listed == {"rich", "tqdm"}  # the driver's tables, and its bars, which transformers brings too
+    assert listed - needed == {"safetensors"}  # of static models, for `embed`
+
+
+@pytest.mark.slow
 def test_the_package_needs_what_its_workers_need(wheel: Path) -> None:
     worker = {(r.name, str(r.specifier)) for r in requirements(wheel, "worker")}
     assert worker and worker < {(r.name, str(r.specifier)) for r in requirements(wheel, None)}
@@ -203,97 +198,3 @@ def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tm
 def test_the_dockerfile_imports_every_kind() -> None:
     check = (ROOT / "Dockerfile").read_text().rpartition("python -c")[2]
     assert {kind.__module__ for kind in KINDS.values()} <= set(re.findall(r"clearspan\.pipelines\.kinds\.\w+", check))
-
-
-@pytest.fixture
-def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[list[str]]]:
-    """Of each kind, what makes its workers do all that they can."""
-    table = json.loads((shared_data / "synonyms" / "counterfitted_neighbors.json").read_text())
-    synonyms = tmp_path / "synonyms.json"
-    synonyms.write_text(json.dumps(dict(itertools.islice(table.items(), 600))))
-    excluded = tmp_path / "excluded.txt"
-    excluded.write_text("Call me Ishmael. Some years ago never mind how long precisely\n")
-    curated = ["--dedup", "--limit", "100", "--holdout-fraction", "0.3", "--exclude", str(excluded)]
-    views = ["--augment", "subs+del-word+reorder", "--synonyms", str(synonyms)]
-    prepared = ["--whitespace", "collapse", "--lowercase", "--prefix-space", "--min-words", "100"]
-    return {
-        "documents": [["--input", str(corpus), "--min-tokens", "300", *curated, *prepared]],
-        "sentences": [
-            ["--input", str(corpus), *views],
-            ["--input", str(corpus), "--no-split"],
-            ["--input", str(corpus), *views, *prepared, "--pack", "100"],
-        ],
-        "triplets": [
-            ["--input", str(shared_data / "nli" / "snli_triplets.csv"), *curated],
-            ["--input", str(shared_data / "nli" / "snli_dev.txt"), "--nli", "--no-header", "--lowercase"],
-        ],
-        "pairs": [["--input", str(shared_data / "nli" / "snli_triplets.csv"), "--fields", "sent0,sent1", *curated]],
-        "images": [["--input", str(_pictures(shared_data, tmp_path / "pictures")), *DEALT]],
-        "audio": [["--input", str(_clips(shared_data, tmp_path / "clips")), *DEALT, "--long", "split"]],
-    }
-
-
-DEALT = ["--dedup", "--holdout-fraction", "0.3", "--unit-bytes", "100000"]
-
-
-def _pictures(shared_data: Path, folder: Path) -> Path:
-    """Two classes, one of them in a tar, with a picture of each way to read one: as it is, smaller, none."""
-    (folder / "ant").mkdir(parents=True)
-    found = sorted((shared_data / "images" / "caltech60" / "ant").iterdir())[:6]
-    for path in found:
-        shutil.copy(path, folder / "ant")
-    for suffix in ("png", "webp"):
-        Image.open(found[0]).convert("RGB").resize((600, 400)).save(folder / "ant" / f"large.{suffix}")
-    Image.open(found[1]).resize((1200, 900)).save(folder / "ant" / "large.jpg")
-    with tarfile.open(folder / "bass.tar", "w") as tar:
-        for path in sorted((shared_data / "images" / "caltech60" / "bass").iterdir())[:4]:
-            tar.add(path, path.name)
-    return folder
-
-
-def _clips(shared_data: Path, folder: Path) -> Path:
-    """Two classes of clips: WAVs of 8 kHz, and FLACs."""
-    for name, paths in (
-        ("digits", (shared_data / "audio" / "fsdd").glob("1_*_1.wav")),
-        ("speech", (shared_data / "audio" / "librispeech_test-other_10spk_flac" / "367").rglob("*0000.flac")),
-    ):
-        (folder / name).mkdir(parents=True)
-        for path in paths:
-            shutil.copy(path, folder / name)
-    return folder
-
-
-@pytest.mark.exhaustive
-def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
-    wheel: Path,
-    options: dict[str, list[list[str]]],
-    roberta_tokenizer: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All but `embed`: its torch and sentence-transformers are an extra of their own."""
-    jobs: dict[str, list[tuple[Any, Any]]] = {kind: [] for kind in options}
-    monkeypatch.setattr(
-        "clearspan.pipelines.run._run_beam", lambda job, units, _: jobs[job.kind.name].append((job, units))
-    )
-    assert options.keys() == KINDS.keys() - {"embed"}
-    for kind, runs in options.items():
-        for number, words in enumerate(runs):
-            output = tmp_path / f"{kind}-{number}"
-            tokenizer = ["--tokenizer", str(roberta_tokenizer)] if issubclass(KINDS[kind], TextKind) else []
-            assert main([kind, *words, "--output", str(output), *tokenizer]) == 0
-    names = ",".join(canonicalize_name(r.name) for r in requirements(wheel, "worker"))
-
-    def work(found: list[tuple[Any, Any]], names: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "jobs").write_bytes(pickle.dumps(found))
-        worker = [sys.executable, str(WORKER), names, str(tmp_path / "jobs")]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(worker, env=environment, capture_output=True, text=True, timeout=300)
-
-    everything = [job for found in jobs.values() for job in found]
-    done = work(everything, names)
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("*-?/manifest.json"))) == len(everything)
-    for kind, module in (("sentences", "sentencex"), ("images", "simplejpeg"), ("audio", "soundfile")):
-        missing = work(jobs[kind], names.replace(module, "six"))
-        assert missing.returncode == 1 and f"No module named '{module}'" in missing.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.__main__ import main as pipelines_main
-from clearspan.shards import Dataset, ShardError, storage
+from clearspan.shards import Dataset, ShardError, storage, verify
 from clearspan.shards.__main__ import main as shards_main
 from clearspan.train.data.stream import ExampleStream, StreamState
 from tests.end_to_end.conftest import AWS
@@ -27,8 +27,8 @@ def tree(folder: str | Path) -> dict[str, bytes]:
 
 
 def upload(folder: Path, target: str) -> None:
-    for path in folder.iterdir():
-        storage.publish_file(path, storage.join(target, path.name))
+    for path in filter(Path.is_file, folder.rglob("*")):
+        storage.publish_file(path, storage.join(target, path.relative_to(folder).as_posix()))
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +61,6 @@ def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     assert "was already finished" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_the_commands_read_a_bucket(published: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["verify"], ["ls"], ["cat", "--limit", "2"]):
-        shown = []
-        for folder in (published, str(finished)):
-            assert shards_main([command[0], folder, *command[1:]]) == 0
-            shown.append(capsys.readouterr().out.replace(folder, "DIR"))
-        assert shown[0] == shown[1]
-
-
 def batches(folder: str | Path, count: int) -> list[list[list[int]]]:
     stream = ExampleStream("text", Dataset(folder), 2, seed=1, shuffle_shards=2)
     taken = take(stream.prefetched(StreamState(), ["tokens"], lambda rows: {"all": rows.columns}), count)
@@ -83,14 +73,15 @@ def take(items, count: int) -> list:
     return taken
 
 
-def test_the_trainer_streams_a_bucket_through_the_cache(published: str, finished: Path, tmp_path: Path) -> None:
-    expected = batches(finished, 20)
-    assert batches(published, 20) == expected
+def test_a_bucket_is_read_once_through_the_cache(published: str, finished: Path, tmp_path: Path) -> None:
+    expected, tokenizer = batches(finished, 20), tree(finished / "tokenizer")
+    assert batches(published, 20) == expected and verify(published) == []
+    assert tree(Dataset(published).local_tokenizer()) == tokenizer
     shards = Dataset(published).shards
     assert {path.name for path in (tmp_path / "cache").glob("*.tar")} == {f"{shard.sha256}.tar" for shard in shards}
-    for shard in shards:
-        storage.remove(f"{published}/{shard.name}")
-    assert batches(published, 20) == expected
+    for name in (*(shard.name for shard in shards), "tokenizer/tokenizer.json"):
+        storage.remove(f"{published}/{name}")
+    assert batches(published, 20) == expected and tree(Dataset(published).local_tokenizer()) == tokenizer
 
 
 @pytest.mark.slow
@@ -100,6 +91,34 @@ def test_a_damaged_download_is_not_trained_on_and_not_kept(published: str, tmp_p
     with pytest.raises(ShardError, match=rf"{published}: {shard.name}: 13 bytes where the manifest says"):
         batches(published, 20)
     assert not (tmp_path / "cache" / f"{shard.sha256}.tar").exists()
+
+
+HIDDEN = ("._a.txt", ".DS_Store", "Thumbs.db", "b/desktop.ini", "b/._c.txt", "__MACOSX/a.txt", ".git/d.txt")
+
+
+def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_path: Path) -> None:
+    for folder in (str(tmp_path / "run[1]"), f"{bucket}/run[1]/"):
+        path = storage.join(folder, "a.tar")
+        assert storage.list_files(folder) == [] and not storage.exists(path)
+        storage.remove(path)
+        storage.publish_bytes(b"12345", path)
+        storage.publish_bytes(b"1", storage.join(folder, "_done", "00000.json"))
+        assert storage.file_sizes(folder) == {"a.tar": 5} and storage.size(path) == 5
+        assert storage.exists(path) and storage.read_bytes(path) == b"12345"
+        assert storage.tree(folder) == ["_done/00000.json", "a.tar"]
+        storage.remove(path)
+        assert storage.list_files(folder) == []
+
+
+def test_folders_and_globs_hold_no_hidden_names_unless_they_are_named(bucket: str, tmp_path: Path) -> None:
+    for folder in (str(tmp_path / ".set"), f"{bucket}/.set"):
+        for name in ("a.txt", "b/c.txt", *HIDDEN):
+            storage.publish_bytes(b"1", storage.join(folder, name))
+        both = [storage.join(folder, "a.txt"), storage.join(folder, "b/c.txt")]
+        assert list(storage.find(f"{folder}/")) == list(storage.find(f"{folder}/**")) == both
+        for name in HIDDEN:
+            assert list(storage.find(storage.join(folder, name))) == [storage.join(folder, name)]
+        assert list(storage.find(f"{folder}/.g*/*")) == [storage.join(folder, ".git/d.txt")]
 
 
 def test_a_bucket_that_is_not_there_is_one_line(
@@ -164,16 +183,11 @@ def of_zoo(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def upload_all(folder: Path, target: str) -> None:
-    for path in filter(Path.is_file, folder.rglob("*")):
-        storage.publish_file(path, storage.join(target, path.relative_to(folder).as_posix()))
-
-
 @pytest.mark.exhaustive
 def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    upload_all(zoo, f"{bucket}/zoo")
+    upload(zoo, f"{bucket}/zoo")
     target = f"{bucket}/data/zoo"
     assert pipelines_main(of_pictures(f"{bucket}/zoo/", target)) == 0
     assert tree(target) == tree(of_zoo) and len(Dataset(target).shards) > 1

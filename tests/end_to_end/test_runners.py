@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import runpy
 import subprocess
 import sys
 import tarfile
@@ -35,10 +34,7 @@ STAGES = {"one stage": [], "two stages": ["--dedup", "--limit", "8"]}
 
 @pytest.fixture(scope="module", params=STAGES)
 def words(
-    request: pytest.FixtureRequest,
-    corpus: Path,
-    roberta_tokenizer: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, corpus: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> list[str]:
     """The command, but for --output and the runner: several units, and documents that occur twice."""
     copies = tmp_path_factory.mktemp("copies") / "c.jsonl"
@@ -203,18 +199,3 @@ def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     with tarfile.open(fileobj=io.BytesIO(storage.read_bytes(location))) as staged:
         names = {name.partition("/")[2] for name in staged.getnames()}
     assert {f"clearspan/{path}" for path in ("pipelines/execution/graph.py", "shards/storage.py")} <= names
-
-
-@pytest.mark.slow
-def test_the_flex_templates_main_program_describes_the_job(dataflow: list[str], roberta_tokenizer: Path) -> None:
-    """As Dataflow's launcher calls it, which has no files of the user's: the tokenizer is in the bucket too."""
-    for path in roberta_tokenizer.iterdir():
-        storage.publish_file(path, f"gs://clearspan-test/tokenizer/{path.name}")
-    given = {"input": "gs://clearspan-test/corpus/*.jsonl", "output": "gs://clearspan-test/out"}
-    given |= {"tokenizer": "gs://clearspan-test/tokenizer", "options": "--min-tokens 512"}
-    words = runpy.run_path(str(ROOT / "deploy" / "flex" / "main.py"))["words"]
-    parameters = [f"--{name}={value}" for name, value in given.items()]
-    image = "--sdk_container_image=example.test/clearspan:1"
-    assert main(words([*parameters, *DATAFLOW, *STAGING, image, f"--template_location={TEMPLATE}"])) == 0
-    assert json.loads(storage.read_bytes(TEMPLATE))["environment"]["workerPools"]
-    assert "tokenizer.json" in storage.list_files("gs://clearspan-test/out/tokenizer")

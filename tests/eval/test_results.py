@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.eval.results import Results, is_results
+from clearspan.eval.results import Results
 
 
 def strict(text: str) -> Any:
@@ -27,17 +27,3 @@ def test_what_numpy_and_pathlib_have_for_numbers_and_names_is_written_as_those()
     settings = {"l2": np.float32(0.5), "folds": np.arange(2), "nan": np.float32("nan"), "file": Path("a/b"), 1: (True,)}
     read = strict(Results("m", settings={"MR": settings}).to_json())
     assert read["settings"]["MR"] == {"l2": 0.5, "folds": [0, 1], "nan": None, "file": "a/b", "1": [True]}
-
-
-@pytest.mark.parametrize(
-    ("content", "known"),
-    [
-        (Results("m").to_json(), True),
-        ('{"scores": {}}', False),
-        ("[]", False),
-        ("{", False),
-    ],
-)
-def test_results_are_recognized(content: str, known: bool, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(content)
-    assert is_results(tmp_path / "results.json") is known

@@ -135,21 +135,6 @@ def test_a_model_that_cannot_be_used_does_not_cost_the_other_its_results(
     assert files(tmp_path / "out") == {"report.html", f"{good}/results.json", f"{good}/examples.npz"}
 
 
-@pytest.mark.slow
-def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_figures(
-    arguments: list[str], vectors: Path, tmp_path: Path
-) -> None:
-    evaluations = []
-    for _ in range(2):
-        assert main([*models(str(vectors)), *arguments]) == 0
-        evaluations.append(results_of(tmp_path / "out"))
-    counts = [(one["environment"]["texts_embedded"], one["environment"]["texts_cached"]) for one in evaluations]
-    assert counts == [(NUM_TEXTS, 0), (0, NUM_TEXTS)]
-    assert evaluations[0]["scores"] == evaluations[1]["scores"]
-    (folder,) = (tmp_path / "cache").iterdir()
-    assert folder.name == evaluations[0]["environment"]["fingerprint"]
-
-
 def test_embeddings_that_are_no_numbers_are_reported(arguments: list[str], tmp_path: Path) -> None:
     assert main([*models("not_finite"), *arguments]) == 0
     (warning,) = results_of(tmp_path / "out")["warnings"]

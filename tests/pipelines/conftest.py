@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from tokenizers import Tokenizer
 
 from clearspan.common.ragged import Ragged
@@ -80,6 +81,25 @@ def pipeline(
 def killed(when: str, name: str, *words: str | Path) -> int:
     """Return the exit code of `python -m pipelines` with one worker that kills itself when it publishes `name`."""
     return run_commands([KILLING, "1", when, name, "-", *map(str, words)], [environment()]).returncode
+
+
+def rows(folder: Path) -> list[dict]:
+    """The examples of a dataset."""
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def logged(folder: Path) -> list[dict]:
+    """The lines that units left in a folder of a dataset, such as `_rejected`."""
+    parts = [zstandard.ZstdDecompressor().decompressobj().decompress(p.read_bytes()) for p in sorted(folder.iterdir())]
+    return [json.loads(line) for line in b"".join(parts).splitlines()]
+
+
+def summary(outcome: Outcome) -> dict:
+    """What `--json` printed, whose counts add up."""
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -281,10 +301,7 @@ def decoded(roberta_tokenizer: Path) -> Callable[[Path], list[tuple[str, ...]]]:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
 
     def texts(folder: Path) -> list[tuple[str, ...]]:
-        found = [row for batch in Dataset(folder) for row in batch.to_pylist()]
-        return [
-            tuple(tokenizer.decode(row[name]) for name in ("tokens", "positive", "negative") if name in row)
-            for row in found
-        ]
+        names = ("tokens", "positive", "negative")
+        return [tuple(tokenizer.decode(row[name]) for name in names if name in row) for row in rows(folder)]
 
     return texts

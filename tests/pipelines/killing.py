@@ -3,8 +3,6 @@
 `when` is "before" (the temporary is written, the name is not there yet) or "after". With one worker the process itself
 does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself; with
 "2 alone" only itself. The driver's id is left in a file `driver` beside WRAPPER, the interpreter of workers.
-
-`killing.py -c CODE` is the interpreter of a worker of Beam's pool; with GROUP it kills all processes of its group.
 """
 
 import os
@@ -38,10 +36,6 @@ def main() -> None:
         from clearspan.pipelines.execution import worker
 
         worker.main()
-        return
-    if sys.argv[1] == "-c":
-        arm(os.environ["WHEN"], os.environ["NAME"], [0] if os.environ["GROUP"] else [os.getpid()])
-        exec(sys.argv[2], {"__name__": "__main__"})
         return
     workers, when, name = sys.argv[1:4]
     if workers == "1":

@@ -22,8 +22,7 @@ from clearspan.pipelines.tally import Tally
 from clearspan.shards import Dataset, Manifest
 from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
-from tests.pipelines.conftest import Command
-from tests.pipelines.test_bad_input import rejected
+from tests.pipelines.conftest import Command, logged
 from tests.pipelines.test_images import classes_of
 
 Example = tuple[str, bytes]
@@ -39,12 +38,6 @@ def speakers(shared_data: Path) -> Path:
 def utterances(shared_data: Path) -> Path:
     """Ten folders, one per speaker, of ten FLACs of 2 to 23 s, with texts beside them."""
     return shared_data / "audio" / "librispeech_test-other_10spk_flac"
-
-
-@pytest.fixture(scope="module")
-def digits(shared_data: Path) -> Path:
-    """Six hundred spoken digits in one folder, named DIGIT_SPEAKER_NUMBER."""
-    return shared_data / "audio" / "fsdd"
 
 
 @pytest.fixture
@@ -80,12 +73,6 @@ def clips_of(folder: Path) -> dict[int, list[np.ndarray]]:
     for number, _, frames in rows(folder):
         found[number >> 32].append(frames)
     return found
-
-
-def wav(samples: np.ndarray, rate: int = 16_000, **options: str) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format="WAV", **options)
-    return file.getvalue()
 
 
 def tone(seconds: float = 0.3, rate: int = 16_000) -> np.ndarray:
@@ -167,5 +154,5 @@ def test_a_long_clip_that_is_damaged_gives_no_piece_and_is_one_bad_record(
     done = direct("audio", "--input", few, "--long", "split", "--frames", "20", "--max-bad-fraction", "0.5")
     # 1.2 s are 118 frames: six pieces of each of nine clips, and 100 of the 20 s.
     assert "read 155 = kept 154, bad 1" in done.out
-    (bad,) = rejected(tmp_path / "out")
+    (bad,) = logged(tmp_path / "out" / "_rejected")
     assert bad["source"] == f"{speaker.name}/cut.flac" and bad["reason"].startswith("damaged FLAC: ")

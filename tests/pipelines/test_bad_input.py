@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.shards import storage
+from tests.pipelines.conftest import logged
 
 
 def assert_fails(outcome, *parts: str) -> None:
@@ -34,12 +34,6 @@ def damage(head: Path, line: bytes, at: int = 20) -> Path:
     lines = head.read_bytes().splitlines(keepends=True)
     head.write_bytes(b"".join([*lines[:at], line + b"\n", *lines[at:]]))
     return head
-
-
-def rejected(folder: Path) -> list[dict]:
-    files = sorted((folder / "_rejected").glob("*.jsonl.zst"))
-    data = b"".join(zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes()) for file in files)
-    return [json.loads(line) for line in data.splitlines()]
 
 
 def test_a_tokenizer_that_is_not_there(pipeline, head: Path, tmp_path: Path) -> None:
@@ -83,7 +77,7 @@ def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head
         damage(head, line)
     assert_fails(pipeline("--input", head), "7 of 47 records are bad")
     data = head.read_bytes()
-    found = {row["offset"]: row for row in rejected(tmp_path / "out")}
+    found = {row["offset"]: row for row in logged(tmp_path / "out" / "_rejected")}
     assert len(found) == 7
     for line, reason in BAD.items():
         row = found[data.index(line)]

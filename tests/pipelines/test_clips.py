@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from transformers import audio_utils
 
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.media.clips import blocks, log_mel, spectrograms
@@ -83,16 +82,6 @@ def test_frames_are_as_they_are_defined(speech: list[bytes]) -> None:
         assert np.abs(found.astype(np.float64) - expected).max() < 2**-8 + 1e-3
 
 
-def test_frames_are_the_librarys_to_the_bit(speech: list[bytes]) -> None:
-    """Compare with the library's loop over frames, as ASTFeatureExtractor calls it."""
-    options = {**clips._spectrogram().keywords}
-    window = options.pop("window")
-    for data in speech[:5]:
-        samples = read_clip(data)
-        expected = audio_utils.spectrogram(samples, window, **options).T
-        assert np.array_equal(log_mel(samples), expected.astype(np.float16))
-
-
 def test_frames_of_a_piece_are_the_wholes(speech: list[bytes]) -> None:
     whole = log_mel(read_clip(speech[0]))
     pieces = list(spectrograms(speech[0], 100, "split"))
@@ -154,14 +143,12 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(tone(), name="AIFF")[:-1000], "truncated AIFF: 1,000 bytes fewer"),
         (written(tone(), name="RF64")[:-1000], "truncated RF64: 1,000 bytes fewer"),
         (written(tone(), name="AU")[:-1000], "AU, which is not read: convert it to WAV or FLAC"),
-        (written(tone(), name="W64"), "W64, which is not read: "),
         (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which only one would be read"),
         (written(noise(1.0), name="FLAC")[:-5000], "damaged FLAC: "),
         (written(noise(1.0), name="OGG")[:-10], "truncated OGG: without its last page"),
         (written(noise(9.0), name="OGG")[:-9000], "OGG"),
         (written(noise(2.0), name="MP3")[:-3000], "truncated MP3: "),
         (written(np.append(tone(), np.nan), subtype="FLOAT"), "samples that are not numbers"),
-        (written(np.append(tone(), -np.inf), subtype="FLOAT"), "samples that are not numbers"),
         (written(np.zeros(16_000)), "silent: "),
         (written(np.zeros(0)), "WAV without samples"),
         (written(tone()[:399]), "24.9 ms: shorter than a frame of 25 ms"),

@@ -41,6 +41,8 @@ def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path) 
     assert (outcome.code, outcome.err) == (0, "")
     assert "read 40 = kept 5, 16 short_bytes, 19 short_tokens, bad 0" in outcome.out
     assert " MB/s, " in outcome.out and " documents/s" in outcome.out
+    bars = [line.split() for line in outcome.out.partition("tokens per example\n")[2].splitlines()[1:]]
+    assert sum(int(bar[-1]) for bar in bars) == 5
 
 
 def test_the_json_summary_is_for_programs(pipeline, head: Path, tmp_path: Path) -> None:

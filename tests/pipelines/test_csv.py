@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
-from tests.pipelines.packings import read_all
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)
 
@@ -21,10 +20,6 @@ def written(rows: list[list[str]], **options) -> bytes:
     data = io.StringIO()
     csv.writer(data, **options).writerows(rows)
     return data.getvalue().encode()
-
-
-def of_texts(texts: list[str], **options) -> bytes:
-    return written([["id", "text"], *([str(number), text] for number, text in enumerate(texts))], **options)
 
 
 def read(data: bytes, reading: Reading | None = None, name: str = "a.csv") -> list[Record]:
@@ -134,9 +129,3 @@ def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
         "",
     ]
     assert found[2].value == "c" and len(found[0].raw) == 1000
-
-
-def test_a_hole_is_damage(tmp_path: Path, texts: list[str]) -> None:
-    data = of_texts(texts[:9])
-    with pytest.raises(PipelineError, match=r"a\.csv: damaged .*512 zero bytes in a row at byte 4,000\)"):
-        read_all({"a.csv": data[:4000] + bytes(600) + data[4600:]}, tmp_path, 10**9)

@@ -1,7 +1,6 @@
 """Deduplication, limit, held-out part, excluded texts: tested on planted copies and interrupted runs."""
 
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.common import files
 from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.text import minhash
@@ -21,7 +19,7 @@ from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
 from clearspan.shards.schema import schema
-from tests.pipelines.conftest import killed
+from tests.pipelines.conftest import rows
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -37,29 +35,10 @@ def corpus(texts: list[str], tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def rows(folder: Path) -> list[dict]:
-    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
-
-
 def counts(folder: Path) -> dict:
     figures = json.loads((folder / "manifest.json").read_text())["counts"]
     assert figures["read"] == figures["kept"] + sum(figures["filtered"].values()) + figures["bad"] == 72
     return figures
-
-
-@pytest.mark.slow
-def test_of_equal_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
-    assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
-    assert direct("--input", corpus, *UNIT, "--dedup").code == 0
-    everything, found = rows(tmp_path / "all"), rows(tmp_path / "out")
-    first = {row["id"]: row for row in reversed(everything)}
-    assert found == sorted(first.values(), key=everything.index)
-    assert len(found) < len(everything)
-    figures = counts(tmp_path / "out")
-    assert figures["filtered"]["duplicate"] == len(everything) - len(found)
-    assert "duplicate" not in counts(tmp_path / "all")["filtered"]
-    assert verify(tmp_path / "out") == []
-    assert not (tmp_path / "out" / "_staged").exists()
 
 
 @pytest.mark.slow
@@ -98,41 +77,6 @@ def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, 
     assert counts(tmp_path / "out")["kept"] + counts(tmp_path / "out" / "validation")["kept"] == 30
     again = direct("--input", corpus, *UNIT, *ALL)
     assert "was already finished" in again.out
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("when", "name"),
-    [
-        ("before", "_staged/00001.json"),
-        ("before", "_staged/duplicates-00000.rows"),
-        ("after", "_curated/limit-00000.rows"),
-        ("after", "_curated/00001.zst"),
-        ("after", "_done/00001.json"),
-        ("before", "out/manifest.json"),
-    ],
-)
-def test_killed_at_either_stage_it_ends_with_the_same_bytes(
-    direct, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, tree, when: str, name: str
-) -> None:
-    assert direct("--input", corpus, *UNIT, *ALL, "--output", tmp_path / "direct").code == 0
-    words = ["--input", corpus, *UNIT, *ALL, "--output", tmp_path / "out", "--tokenizer", roberta_tokenizer]
-    assert killed(when, name, "documents", *words) == -signal.SIGKILL
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert direct("--input", corpus, *UNIT, *ALL).code == 0
-    assert tree(tmp_path / "out") == tree(tmp_path / "direct")
-    assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [".", "validation"])
-def test_a_lost_shard_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_path: Path, tree, lost: str) -> None:
-    command = ("--input", corpus, *UNIT, *ALL, "--json")
-    assert direct(*command).code == 0
-    before = tree(tmp_path / "out")
-    next((tmp_path / "out" / lost).glob("*.tar")).unlink()
-    assert json.loads(direct(*command).out)["run"]["units"] == 1
-    assert tree(tmp_path / "out") == before
 
 
 def test_every_option_is_in_the_fingerprint() -> None:

@@ -1,6 +1,5 @@
 """Documents: which ones are kept, with exactly the token ids of their texts."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards import Dataset, verify
+from tests.pipelines.conftest import rows
 
 
 @pytest.fixture(scope="module")
@@ -37,30 +37,8 @@ def test_exactly_the_long_documents_are_kept(made: Dataset) -> None:
     assert verify(made.folder) == []
 
 
-@pytest.mark.exhaustive
-def test_every_example_is_its_document(made: Dataset, openwebtext: Path, roberta_tokenizer: Path) -> None:
-    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    found = 0
-    with openwebtext.open("rb") as file:
-        for batch in made:
-            for row in batch.to_pylist():
-                name, _, offset = row["source"].rpartition(":")
-                assert name == "openwebtext_sample.jsonl"
-                file.seek(int(offset))
-                text = json.loads(file.readline())["text"]
-                assert row["tokens"] == reference.encode(text, add_special_tokens=False).ids
-                assert len(row["tokens"]) >= 2048
-                assert row["id"] == int.from_bytes(hashlib.blake2b(text.encode()).digest()[:8], "big") >> 1
-                found += 1
-    assert found == 163
-
-
 PUBLISHED = ("--whitespace", "collapse", "--lowercase", "--prefix-space", "--min-words", "2049")
 """DeCLUTR's preparation of OpenWebText."""
-
-
-def kept(folder: Path) -> list[dict]:
-    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
 
 
 @pytest.mark.exhaustive
@@ -74,7 +52,7 @@ def test_the_published_preparation_gives_its_documents(
     sanitised = [" ".join(text.strip().split()).lower() for text in texts]
     expected = [text for text in sanitised if len(text.split()) > 2048]
     reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    found = kept(tmp_path / "out")
+    found = rows(tmp_path / "out")
     ids = [reference.encode(f" {text}", add_special_tokens=False).ids for text in expected]
     assert [row["tokens"] for row in found] == ids
     assert [row["id"] for row in found] == [text_id(text.encode()) for text in expected]
@@ -94,10 +72,10 @@ def test_texts_that_preparation_makes_equal_are_duplicates(direct, texts: list[s
     for options, number in (((), 8), (("--whitespace", "collapse"), 6), (("--lowercase",), 7)):
         folder = tmp_path / f"out{number}"
         assert direct(*words, *options, "--output", folder).code == 0
-        assert len(kept(folder)) == number
+        assert len(rows(folder)) == number
     assert direct(*words, "--lowercase", "--whitespace", "collapse", "--holdout-fraction", "0.5").code == 0
     ids = {text_id(normalize(text).lower().encode()) for text in some}
-    assert {row["id"] for part in (".", "validation") for row in kept(tmp_path / "out" / part)} == ids
+    assert {row["id"] for part in (".", "validation") for row in rows(tmp_path / "out" / part)} == ids
 
 
 def test_excluded_texts_are_looked_for_where_lines_still_are(direct, texts: list[str], tmp_path: Path) -> None:
@@ -107,25 +85,6 @@ def test_excluded_texts_are_looked_for_where_lines_still_are(direct, texts: list
     words = ("--input", tmp_path / "text.txt", "--min-tokens", "10", "--exclude", tmp_path / "excluded.txt")
     outcome = direct(*words, "--whitespace", "collapse", "--lowercase")
     assert "none of 1 documents is kept: 1 excluded" in outcome.err
-
-
-def test_too_few_words_are_counted_and_said(direct, head: Path, tmp_path: Path) -> None:
-    texts = [json.loads(line)["text"] for line in head.read_text(encoding="utf-8").splitlines()]
-    numbers = sorted(len(text.split()) for text in texts)
-    words = ("--input", head, "--min-tokens", "1")
-    assert direct(*words, "--min-words", str(numbers[-3]), "--output", tmp_path / "some").code == 0
-    figures = json.loads((tmp_path / "some" / "manifest.json").read_text())["counts"]
-    assert figures == {
-        "read": 40,
-        "kept": 3,
-        "filtered": {"short_bytes": 0, "short_tokens": 0, "few_words": 37},
-        "bad": 0,
-    }
-    outcome = direct(*words, "--min-words", str(numbers[-1] + 1))
-    assert outcome.code == 1 and outcome.err.count("\n") == 1
-    assert outcome.err.endswith(
-        f"none of 40 documents is kept: 40 few_words; the longest has {numbers[-1]:,} words: lower --min-words\n"
-    )
 
 
 def examples(kind: Documents, texts: list[str], tokenization: Tokenization, tally: Tally) -> list[pa.RecordBatch]:

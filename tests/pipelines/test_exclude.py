@@ -7,18 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common import files
-from clearspan.eval.data.labeled import (
-    Labeled,
-    read_snli,
-    read_sst,
-    read_trec,
-    read_two_classes,
-)
+from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
 from clearspan.eval.data.sts import Pairs, read_sts_subset
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import meeting
@@ -27,6 +20,7 @@ from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.word_hashes import comparable
 from clearspan.shards import Dataset
+from tests.pipelines.conftest import logged, rows
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -40,6 +34,9 @@ def corpus(texts: list[str], tmp_path: Path) -> Path:
 
 
 SICK = "A group of kids is playing in a yard and an old man is standing in the background"
+GUITAR = "A man is playing a guitar."
+SWIMMING = "他每天早上都在海里游泳。"
+HOME = "昨天晚上我和朋友一起回家"
 
 
 @pytest.mark.parametrize(
@@ -49,9 +46,9 @@ SICK = "A group of kids is playing in a yard and an old man is standing in the b
         (SICK, "Then: kids is playing in a yard, and an old -- he said.", True),
         (SICK, "kids is playing in a yard and", False),
         (SICK, "a yard and an old man is. Standing in the background", True),
-        ("A man is playing a guitar.", "It was late.\nA man is playing a guitar\nNobody listens.", True),
-        ("A man is playing a guitar.", "There: “A man is playing a guitar!” Nobody listens.", False),
-        ("A man is playing a guitar.", "Here a man is playing a guitar.", False),
+        (GUITAR, "It was late.\nA man is playing a guitar\nNobody listens.", True),
+        (GUITAR, "There: “A man is playing a guitar!” Nobody listens.", False),
+        (GUITAR, "Here a man is playing a guitar.", False),
         ("Don’t you ever do that", "“Stop. Don't you ever do that.” He left.", True),
         ("The man slept.", "The man\nslept!", True),
         ("The man slept.", "The man slept. Nobody listens.", False),
@@ -59,24 +56,26 @@ SICK = "A group of kids is playing in a yard and an old man is standing in the b
         ("Oct. 31: shares fall", "Oct. 31: shares fall again", False),
         ("We shall see the ship", "Well see the ship", False),
         ("We shall see the ship", "We shall see theship", False),
+        (GUITAR, "The beginning. A man\nis playing a guitar. The end", True),
+        (GUITAR, "A heading\nA man is\r\nplaying a\n> guitar\nThe end", True),
+        (GUITAR, "There a man\nis playing a guitar.", False),
+        (GUITAR, "A man is\nplaying a guitar again.", False),
+        (SWIMMING, f"天气很好。{SWIMMING}然后回家。", True),
+        (SWIMMING, "天气很好！他每天早上都在海里游泳？是的。", True),
+        (SWIMMING, f"听说{SWIMMING}", False),
+        (HOME, f"大家都说{HOME}了", True),
+        (HOME, "昨天晚上我和朋友一起看电影，他们一起回家", False),
+        ("我爱你", "我爱你。", True),
+        ("我爱你", "我爱你。再见。", False),
+        ("เขาว่ายน้ำในทะเลทุกเช้า", "ฉันเห็นว่า เขาว่ายน้ำในทะเลทุกเช้า และกลับบ้าน", True),
+        ("彼は毎朝海で泳いでいるそうです", "友人によると彼は毎朝海で泳いでいるそうですよ。", True),
+        ("한국 사람은 김치를 매일 먹는다", "그리고\n한국 사람은 김치를 매일 먹는다.\n", True),
+        ("Windows用のIDE 2025年版を買う人々", "店で Windows 用の IDE 2025 年版を買う人々が多い", True),
         ("", "Anything at all.", False),
     ],
 )
-def test_a_text_is_met_by_eight_words_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
+def test_a_text_is_met_by_words_or_letters_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
     assert Excluded.of([excluded]).meets(text) is met
-
-
-@pytest.mark.parametrize(
-    ("text", "met"),
-    [
-        ("The beginning. A man\nis playing a guitar. The end", True),
-        ("A heading\nA man is\r\nplaying a\n> guitar\nThe end", True),
-        ("There a man\nis playing a guitar.", False),
-        ("A man is\nplaying a guitar again.", False),
-    ],
-)
-def test_a_short_text_is_met_where_it_is_wrapped_over_lines(text: str, met: bool) -> None:
-    assert Excluded.of(["A man is playing a guitar."]).meets(text) is met
 
 
 WALKING = "A man is walking home. He looks old and tired."
@@ -227,7 +226,7 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
     names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
     assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("A cat sits.", "A dog runs.", "One, two", "three", "One, two,three", "A man.", "naïve film ."),
+        *("A cat sits.", "A dog runs.", "One, two", "three", "One, two,three", "A man.", "naïve film .")
     ]
 
 
@@ -253,30 +252,6 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
     (tmp_path / "noticed.txt").unlink()
     with pytest.raises(PipelineError, match="holds only licenses and readmes: name the files with the texts"):
         list(read_texts([str(tmp_path)]))
-
-
-SWIMMING = "他每天早上都在海里游泳。"
-HOME = "昨天晚上我和朋友一起回家"
-
-
-@pytest.mark.parametrize(
-    ("excluded", "text", "met"),
-    [
-        (SWIMMING, f"天气很好。{SWIMMING}然后回家。", True),
-        (SWIMMING, "天气很好！他每天早上都在海里游泳？是的。", True),
-        (SWIMMING, f"听说{SWIMMING}", False),
-        (HOME, f"大家都说{HOME}了", True),
-        (HOME, "昨天晚上我和朋友一起看电影，他们一起回家", False),
-        ("我爱你", "我爱你。", True),
-        ("我爱你", "我爱你。再见。", False),
-        ("เขาว่ายน้ำในทะเลทุกเช้า", "ฉันเห็นว่า เขาว่ายน้ำในทะเลทุกเช้า และกลับบ้าน", True),
-        ("彼は毎朝海で泳いでいるそうです", "友人によると彼は毎朝海で泳いでいるそうですよ。", True),
-        ("한국 사람은 김치를 매일 먹는다", "그리고\n한국 사람은 김치를 매일 먹는다.\n", True),
-        ("Windows用のIDE 2025年版を買う人々", "店で Windows 用の IDE 2025 年版を買う人々が多い", True),
-    ],
-)
-def test_without_spaces_between_words_letters_are_compared(excluded: str, text: str, met: bool) -> None:
-    assert Excluded.of([excluded]).meets(text) is met
 
 
 def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
@@ -316,12 +291,6 @@ def test_a_file_without_readable_texts_excludes_nothing_in_silence(
     assert complaint in outcome.err
 
 
-def excluded_of(folder: Path) -> list[dict]:
-    files = sorted((folder / "_excluded").glob("*.jsonl.zst"))
-    data = b"".join(zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes()) for file in files)
-    return [json.loads(line) for line in data.splitlines()]
-
-
 CURATED = ("--dedup", "--holdout-fraction", "0.3")
 
 
@@ -335,7 +304,7 @@ def test_what_went_is_written_down_with_the_text_that_it_holds(
     command = ("--input", corpus, *UNIT, *switches, "--exclude", tmp_path / "test.txt")
     assert direct(*command).code == 0
     offset = sum(len(json.dumps({"text": text})) + 1 for text in texts[:33])
-    assert excluded_of(tmp_path / "out") == [
+    assert logged(tmp_path / "out" / "_excluded") == [
         {"source": f"a.jsonl:{place}", "id": text_id(text.encode()), "text": sentence}
         for place, text, sentence in zip((0, offset), (texts[0], texts[33]), sentences, strict=True)
     ]
@@ -355,10 +324,10 @@ def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp
     long = [line for line in lines[100:] if len(line.split()) > 12][:20]
     (tmp_path / "test.txt").write_text("\n".join(long))
     assert direct("sentences", "--input", wiki, "--exclude", tmp_path / "test.txt", *switches).code == 0
-    found = excluded_of(tmp_path / "out")
+    found = logged(tmp_path / "out" / "_excluded")
     assert len(found) == Dataset(tmp_path / "out").manifest.counts["filtered"]["excluded"] > 0
     assert {line["text"] for line in found} <= {line.strip()[:300] for line in long}
-    kept = {row["id"] for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
+    kept = {row["id"] for row in rows(tmp_path / "out")}
     assert not kept & {line["id"] for line in found}
     if "--pack" not in switches:
         assert {text_id(normalize(line).encode()) for line in long} <= {line["id"] for line in found}

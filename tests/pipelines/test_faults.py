@@ -122,17 +122,3 @@ def test_an_output_among_the_inputs_is_refused_before_anything_is_written(direct
     outcome = direct("--input", corpus, "--output", corpus / "out")
     assert outcome.code == 1 and "is among the inputs: choose one outside of them" in outcome.err
     assert tree(corpus) == before
-
-
-def test_a_stage_begun_with_other_switches_is_refused(command, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "clearspan.pipelines.units.decisions.verdicts_on",
-            lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")),
-        )
-        assert command(*CURATED).code == 1
-    assert list((tmp_path / "out" / "_staged").glob("*.tar"))
-    assert "options.dedup: true there, false now" in command().err
-    assert command(*CURATED).code == 0
-    assert not (tmp_path / "out" / "_staged").exists()
-    assert verify(tmp_path / "out") == []

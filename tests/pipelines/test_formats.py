@@ -155,6 +155,3 @@ def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path,
     outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
     assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of unknown type skipped" in outcome.out
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
-
-
-GERMAN = "Über Größe lässt sich streiten.\nMüller fährt früh.\nSchöne Grüße aus Köln.\nEnde.\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from clearspan.pipelines.__main__ import main
 from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import Command
 
@@ -134,20 +133,6 @@ def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> bytes:
     file = io.BytesIO()
     Image.effect_noise(size, 50 + seed).convert("RGB").save(file, "JPEG")
     return file.getvalue()
-
-
-@pytest.fixture(scope="module")
-def words(caltech: Path, tiny: Path) -> list[str]:
-    """Command without --output: several units of folders and tars, a held-out part."""
-    inputs = ["--input", str(caltech), str(tiny), "--classes", "8", "--per-class", "20", "--unit-bytes", "700000"]
-    return ["images", *inputs, "--holdout-fraction", "0.2", "--dedup"]
-
-
-@pytest.fixture(scope="module")
-def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "out"
-    assert main([*words, "--output", str(folder), "--workers", "1"]) == 0
-    return folder
 
 
 @pytest.mark.exhaustive

@@ -18,16 +18,7 @@ from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units import plan
 from clearspan.pipelines.units.plan import describe, member_starts
-from tests.pipelines.packings import (
-    COMPRESS,
-    PACKINGS,
-    jsonl,
-    read_all,
-    tar,
-    tar_of_texts,
-    text_of,
-    write,
-)
+from tests.pipelines.packings import COMPRESS, PACKINGS, jsonl, read_all, tar, tar_of_texts, text_of, write
 
 
 @pytest.mark.parametrize("unit_bytes", [700, 10**9])
@@ -68,26 +59,6 @@ def test_a_text_may_be_a_document_a_line(texts: list[str], tmp_path: Path, unit_
     assert [data[record.offset :].removeprefix(BOM)[:9] for record in found] == [line.encode()[:9] for line in lines]
 
 
-CONTAINERS = {
-    **{f"jsonl.{suffix}": f"jsonl.{suffix}" for suffix in COMPRESS},
-    "tar": "tar of texts",
-    "tar.gz": "tar.gz of texts",
-    "original": "OpenWebText's tar of xz of tar",
-    "tar.xz": "the same, compressed once more",
-    "parquet": "parquet",
-}
-
-
-@pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
-def test_a_container_cut_anywhere_is_an_error_that_names_it(
-    texts: list[str], tmp_path: Path, container: str, share: float
-) -> None:
-    ((name, data),) = PACKINGS[CONTAINERS[container]](texts[:40]).items()
-    with pytest.raises(PipelineError, match=r"corpus/.*damaged or cut short"):
-        read_all({name: data[: int(len(data) * share)]}, tmp_path, 10**9)
-
-
 @pytest.mark.parametrize("unit_bytes", [20_000, 10**9])
 def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_path: Path, unit_bytes: int) -> None:
     data = tar_of_texts(texts[:40])
@@ -98,15 +69,10 @@ def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_p
 
 
 @pytest.mark.parametrize("packing", ["tar of texts", "OpenWebText's tar of xz of tar"])
-def test_a_damaged_header_or_two_joined_tars_are_errors(texts: list[str], tmp_path: Path, packing: str) -> None:
+def test_two_joined_tars_are_an_error(texts: list[str], tmp_path: Path, packing: str) -> None:
     ((name, data),) = PACKINGS[packing](texts[:40]).items()
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        offset = archive.getmembers()[3].offset
-    damaged = data[:offset] + bytes([data[offset] ^ 255]) + data[offset + 1 :]
-    with pytest.raises(PipelineError, match="damaged or cut short"):
-        read_all({name: damaged}, tmp_path / "damaged", 10**9)
     with pytest.raises(PipelineError, match="it goes on after its end: two tars joined"):
-        read_all({name: data + data}, tmp_path / "joined", 10**9)
+        read_all({name: data + data}, tmp_path, 10**9)
 
 
 def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Path) -> None:
@@ -264,10 +230,6 @@ def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path)
     assert found[3].value == {"text": "ok"}
     (text,) = read_all({"nul.txt": BOM + b"one\0two\r\n"}, tmp_path, 10**9)
     assert text.value == "one\0two\r\n"
-
-
-TABLE = {"id": ["1", "2", "3"], "body": ["Call me Ishmael.", "Some years ago.", "Never mind how long."]}
-ROWS = [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)]
 
 
 def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone() -> None:

@@ -51,12 +51,6 @@ def segmented(texts: list[str]) -> list[list[str]]:
     return [segment_spaced(text, "en") for text in texts[:60]]
 
 
-def wholes(found: list[tuple[str, str, list[int]]]) -> list[str]:
-    """Return the text of each piece; of a sliced sentence, once."""
-    parts = [name.partition("\0")[::2] for name, _, _ in found]
-    return [text for text, number in parts if number in ("", "0")]
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["roberta-base", "roberta-base with a space", "gpt2", "bert-base-uncased"])
 @pytest.mark.parametrize("limit", [5, 60, 510])

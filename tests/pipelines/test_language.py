@@ -11,7 +11,8 @@ pytest.importorskip("py3langid", reason="extra `language`")
 from clearspan.pipelines import errors
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.plugins import language
-from clearspan.shards import Dataset, Manifest
+from clearspan.shards import Manifest
+from tests.pipelines.conftest import rows, summary
 
 EACH = 20
 likeliest = language.DETECTOR.likeliest
@@ -31,17 +32,10 @@ def mixed(shared_data: Path, texts: list[str], tmp_path_factory: pytest.TempPath
     return path
 
 
-def summary(outcome) -> dict:
-    assert outcome.code == 0, outcome.err
-    found = json.loads(outcome.out)
-    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
-    return found
-
-
 def codes(mixed: Path, folder: Path) -> list[str]:
     """Return the true language of each document in a dataset."""
     lines = mixed.read_bytes()
-    offsets = [int(row["source"].rpartition(":")[2]) for batch in Dataset(folder) for row in batch.to_pylist()]
+    offsets = [int(row["source"].rpartition(":")[2]) for row in rows(folder)]
     return [json.loads(lines[offset:].split(b"\n", 1)[0])["code"] for offset in offsets]
 
 

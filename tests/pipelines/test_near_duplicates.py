@@ -1,6 +1,5 @@
 """Near-duplicates: estimates against exact similarities, decisions against slow ones, planted copies in a corpus."""
 
-import io
 import json
 import random
 import signal
@@ -8,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearspan.common import files
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.text.minhash import NUM_HASHES, sketches
 from clearspan.pipelines.text.word_hashes import Words
 from clearspan.pipelines.units import near
-from clearspan.shards import Dataset, verify
-from tests.pipelines.conftest import killed
+from clearspan.shards import verify
+from tests.pipelines.conftest import killed, logged, rows
 
 UNIT = ("--unit-bytes", "40000", "--min-tokens", "50")
 NEAR = (*UNIT, "--near-dedup", "0.8")
@@ -139,18 +138,6 @@ def corpus(plain: list[str], tmp_path: Path) -> Path:
     return path
 
 
-def rows(folder: Path) -> list[dict]:
-    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
-
-
-def listed(folder: Path) -> list[dict]:
-    found = []
-    for path in sorted((folder / "_near_duplicates").iterdir()):
-        with zstandard.ZstdDecompressor().stream_reader(path.read_bytes()) as lines:
-            found += [json.loads(line) for line in io.TextIOWrapper(lines)]
-    return found
-
-
 @pytest.mark.slow
 def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
@@ -160,7 +147,7 @@ def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Pa
     counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
     assert counts["filtered"]["near_duplicate"] == 13 and counts["read"] == 57
     assert verify(tmp_path / "out") == []
-    lines, dropped = listed(tmp_path / "out"), [*everything[40:52], everything[56]]
+    lines, dropped = logged(tmp_path / "out" / "_near_duplicates"), [*everything[40:52], everything[56]]
     assert [(line["id"], line["source"]) for line in lines] == [(row["id"], row["source"]) for row in dropped]
     assert [line["kept"] for line in lines] == [row["id"] for row in [*everything[:12], everything[16]]]
     assert all(0.75 < line["similarity"] <= 1 for line in lines)
@@ -176,24 +163,41 @@ def test_exact_copies_count_as_duplicates_and_the_limit_counts_what_stays(direct
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "name", ["_staged/candidates-00000.rows", "_staged/codes-00001.rows", "_curated/near-00002.rows"]
+    ("when", "name"),
+    [
+        ("before", "_staged/00001.json"),
+        ("before", "_staged/duplicates-00000.rows"),
+        ("before", "_staged/candidates-00000.rows"),
+        ("before", "_staged/codes-00001.rows"),
+        ("before", "_curated/near-00002.rows"),
+        ("after", "_curated/limit-00000.rows"),
+        ("after", "_curated/00001.zst"),
+        ("after", "_done/00001.json"),
+        ("before", "out/manifest.json"),
+    ],
 )
 def test_killed_in_any_round_it_ends_with_the_same_bytes(
-    direct, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, tree, name: str
+    direct, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, tree, when: str, name: str
 ) -> None:
     assert direct("--input", corpus, *ALL, "--output", tmp_path / "direct").code == 0
     words = ["--input", corpus, *ALL, "--output", tmp_path / "out", "--tokenizer", roberta_tokenizer]
-    assert killed("before", name, "documents", *words) == -signal.SIGKILL
+    assert killed(when, name, "documents", *words) == -signal.SIGKILL
+    assert not (tmp_path / "out" / "manifest.json").exists()
     assert direct("--input", corpus, *ALL).code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "direct")
+    assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
 
 
-@pytest.mark.parametrize("lost", ["*.tar", "_near_duplicates/*"])
-def test_what_is_lost_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_path: Path, tree, lost: str) -> None:
-    assert direct("--input", corpus, *NEAR, "--json").code == 0
-    before = tree(tmp_path / "out")
-    sorted((tmp_path / "out").glob(lost))[-1].unlink()
-    assert json.loads(direct("--input", corpus, *NEAR, "--json").out)["run"]["units"] == 1
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("lost", ["*.tar", "validation/*.tar", "_near_duplicates/*"])
+def test_what_is_lost_is_made_again_from_its_own_unit(
+    direct, corpus: Path, tmp_path: Path, tree, lost: str, is_cut: bool
+) -> None:
+    command = ("--input", corpus, *NEAR, "--holdout-fraction", "0.3", "--json")
+    assert direct(*command).code == 0
+    before, path = tree(tmp_path / "out"), sorted((tmp_path / "out").glob(lost))[-1]
+    path.write_bytes(path.read_bytes()[:1000]) if is_cut and path.suffix == ".tar" else path.unlink()
+    assert json.loads(direct(*command).out)["run"]["units"] == 1
     assert tree(tmp_path / "out") == before
 
 
@@ -204,4 +208,4 @@ def test_sentences_are_compared_too(direct, tmp_path: Path) -> None:
     words = ("--no-split", "--text-per", "line", "--near-dedup", "0.7")
     assert direct("sentences", "--input", tmp_path / "lines.txt", *words).code == 0
     assert len(rows(tmp_path / "out")) == 2
-    assert [set(line) for line in listed(tmp_path / "out")] == [{"id", "kept", "similarity"}]
+    assert [set(line) for line in logged(tmp_path / "out" / "_near_duplicates")] == [{"id", "kept", "similarity"}]

@@ -81,17 +81,6 @@ def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str) -> None:
     assert record.source == "a.jsonl:0"
 
 
-def test_pythons_nan_is_read_as_python_wrote_it() -> None:
-    line = json.dumps({"text": "Loomings", "score": float("nan")}).encode()
-    (record,) = read_lines(line)
-    assert record.problem == "" and record.value["text"] == "Loomings"
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
-    (record,) = read_lines(b'\xef\xbb\xbf{"text": "a"}\n')
-    assert (record.value, record.offset, record.problem) == ({"text": "a"}, 0, "")
-
-
 def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
     line = json.dumps({"text": "x" * 100}).encode()
     data = line + b"\n" + b'{"text": "next"}\n'

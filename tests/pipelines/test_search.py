@@ -13,9 +13,11 @@ from sentence_transformers import SentenceTransformer
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
+from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.search import hybrid, nearest
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.schema import KINDS
+from tests.conftest import exit_code
 from tests.pipelines.conftest import Command
 
 QUERIES = ["An owl hunts at night.", "A political party of the north", "1980s"]
@@ -155,12 +157,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
 def test_bad_usage_is_one_line(
     encoder: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, complaint: str
 ) -> None:
-    from clearspan.pipelines.__main__ import main
-
-    try:
-        ended = main(["search", "nowhere", "--model", str(encoder), *words])
-    except SystemExit as error:
-        ended = int(str(error.code))
+    ended = exit_code(main, "search", "nowhere", "--model", str(encoder), *words)
     shown = capsys.readouterr().err
     assert ended == code and complaint in shown and shown.count("\n") == 1
 

@@ -10,7 +10,6 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.tally import RecordError
 from clearspan.pipelines.text import segmentation
 from clearspan.pipelines.text.segmentation import WINDOW, normalize, segment, segment_spaced
 
@@ -114,14 +113,3 @@ def test_full_width_stops_in_a_text_of_another_language_cost_a_window_no_more_th
 
 def test_a_no_break_space_after_an_initial_harms_nothing() -> None:
     assert segment("It was J\u00a0. B\u00a0. Priestley who came. He sat.", "en")[-1] == "He sat."
-
-
-def test_a_panic_in_the_library_is_a_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    panic = type("PanicException", (BaseException,), {})
-
-    def panics(language: str, text: str) -> list[str]:
-        raise panic("byte index 2 is not a char boundary")
-
-    monkeypatch.setattr(sentencex, "segment", panics)
-    with pytest.raises(RecordError, match="sentencex cannot segment it: byte index 2"):
-        segment("Call me Ishmael.", "en")

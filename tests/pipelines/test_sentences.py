@@ -21,12 +21,9 @@ from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset, keyed, verify
+from tests.pipelines.conftest import rows
 
 LINES = ("--no-split", "--text-per", "line")
-
-
-def rows(folder: Path) -> list[dict]:
-    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
 
 
 def counts(folder: Path) -> dict:
@@ -102,16 +99,9 @@ def test_the_fingerprint_holds_all_that_shapes_the_views(augmented: Path, synony
 
 
 @pytest.mark.slow
-def test_del_is_in_the_tokenizer_beside_the_shards(
-    augmented: Path, with_del: TokenizerFiles, roberta_files: TokenizerFiles
-) -> None:
-    data = (augmented / "tokenizer" / MAIN).read_bytes()
-    assert data == with_del.files[MAIN]
-    known = Dataset(augmented).manifest.tokenizer
-    assert (known.sha256, known.vocab_size) == (hashlib.sha256(data).hexdigest(), 50266)
-    added = json.loads(data)["added_tokens"]
-    assert (added[-1]["content"], added[-1]["id"], added[-1]["special"]) == ("[DEL]", 50265, True)
-    assert added[:-1] == json.loads(roberta_files.files[MAIN])["added_tokens"]
+def test_del_is_in_the_tokenizer_beside_the_shards(augmented: Path, with_del: TokenizerFiles) -> None:
+    assert (augmented / "tokenizer" / MAIN).read_bytes() == with_del.files[MAIN]
+    assert Dataset(augmented).vocab_size == 50266
     assert any(50265 in row["view_0"] for row in rows(augmented))
 
 
@@ -132,31 +122,6 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
     assert loaded(text).input_ids == plain(text).input_ids
     assert loaded("a [DEL] b").input_ids.count(files.vocab_size) == 1
     assert with_special_token(extended, "[DEL]") is extended
-
-
-def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path, del_tokenizer: Tokenizer) -> None:
-    with head.open("a") as file:
-        file.write(json.dumps({"text": " \n "}) + "\n")
-    assert direct("sentences", "--input", head, "--no-dedup", "--min-tokens", "1").code == 0
-    texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
-    expected = [sentence for text in texts for sentence in segment(text, "en")]
-    found = rows(tmp_path / "out")
-    assert [row["id"] for row in found] == [text_id(sentence.encode()) for sentence in expected]
-    assert del_tokenizer.decode(found[7]["tokens"]) == expected[7]
-    figures = counts(tmp_path / "out")
-    assert (figures["read"], figures["filtered"]["empty"]) == (len(expected) + 1, 1)
-
-
-def test_a_bad_record_counts_as_one(direct, head: Path, tmp_path: Path) -> None:
-    outcome = direct("sentences", "--input", head, "--text-field", "body", "--output", tmp_path / "none")
-    assert outcome.code == 1
-    assert 'no field "body" among id, source, n_gpt2_tokens, text: ' in outcome.err
-    lines = [b'{"text": "Call me', b'{"id": 7}', b'{"text": 5}', rb'{"text": "It was \ud83d."}', b'{"text": "\\u3000"}']
-    with head.open("ab") as file:
-        file.write(b"\n".join(lines) + b"\n")
-    assert direct("sentences", "--input", head, "--max-bad-fraction", "0.1").code == 0
-    figures = counts(tmp_path / "out")
-    assert (figures["bad"], figures["filtered"]["empty"]) == (4, 1)
 
 
 @pytest.mark.slow
@@ -240,8 +205,10 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
     monkeypatch.setattr(sentencex, "segment", panics)
     tally = Tally(Sentences().reasons, 0.5)
     worker = SentenceWorker(Sentences(), roberta_tokenization)
-    assert list(worker.examples(records(texts[:2]), tally))
-    assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
+    assert list(worker.examples(records([*texts[:2], "\u3000"]), tally))
+    assert tally.counts.filtered["empty"] == 1
+    ((place, said),) = tally.counts.bad_examples
+    assert place == "a.jsonl:0" and said.startswith("sentencex cannot segment it: byte index 2")
 
 
 @pytest.mark.exhaustive

@@ -30,7 +30,6 @@ def test_pairs_of_words_and_tabs(shared_data: Path, tmp_path: Path) -> None:
     ("content", "named"),
     [
         (b"", "holds no word with a synonym"),
-        (b"{}", "holds no word with a synonym"),
         (b'{"a": ["b"', "not readable as JSON"),
         (b'["a", "b"]', "a JSON list"),
         (b'{"a": "b"}', "entry of 'a'"),

@@ -12,6 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.shards import Dataset, verify
+from tests.pipelines.conftest import summary
 
 Rows = list[tuple[str, ...]]
 COLUMNS = ("tokens", "positive", "negative")
@@ -33,13 +34,6 @@ def as_csv(rows: Rows, header: tuple[str, ...] = ()) -> bytes:
     data = io.StringIO()
     csv.writer(data).writerows([header, *rows] if header else rows)
     return data.getvalue().encode()
-
-
-def summary(outcome) -> dict:
-    assert outcome.code == 0, outcome.err
-    found = json.loads(outcome.out)
-    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
-    return found
 
 
 @pytest.mark.exhaustive
@@ -197,11 +191,7 @@ def test_no_text_of_a_held_out_row_is_in_a_row_to_train_on(direct, decoded, rows
         ),
         (b"a,b,c,d\n1,2,3,4\n", (), "no columns sent0,sent1,hard_neg or sent0,sent1 or anchor,positive,negative or"),
         (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is not one of entailment, neutral'),
-        (
-            b"a,b,c\nx,y,0\n",
-            ("--nli",),
-            "none of 1 triplets is kept: 1 unpaired: a premise needs an entailed",
-        ),
+        (b"a,b,c\nx,y,0\n", ("--nli",), "none of 1 triplets is kept: 1 unpaired: a premise needs an entailed"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(
@@ -224,14 +214,7 @@ def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, t
     ) in outcome.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--columns", "a"),
-        ("--columns", "a,a"),
-        ("--columns", "a,b", "--nli"),
-    ],
-)
+@pytest.mark.parametrize("words", [("--columns", "a"), ("--columns", "a,a"), ("--columns", "a,b", "--nli")])
 def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple[str, ...]) -> None:
     outcome = direct("triplets", *words, "--input", snli)
     assert outcome.code == 2 and words[0] in outcome.err

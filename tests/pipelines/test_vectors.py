@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from clearspan.common import compute
 from clearspan.common.encoder.library import Model
@@ -171,16 +170,6 @@ def multiplying(monkeypatch: pytest.MonkeyPatch, hardware: bool) -> None:
 
 
 @pytest.mark.slow
-def test_auto_is_resolved_printed_and_recorded(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplying(monkeypatch, hardware=False)
-    ended = embed("--precision", "auto")
-    assert ended.code == 0 and ended.err == "--precision auto: fp32: this CPU\n"
-    options = Dataset(tmp_path / "out").manifest.fingerprint["options"]
-    assert (options["device"], options["precision"]) == ("cpu", "fp32")
-    assert "  vectors computed on cpu in fp32\n" in ended.out
-
-
-@pytest.mark.slow
 def test_a_run_that_continues_keeps_the_precision_that_auto_was(
     embed: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -234,15 +223,6 @@ def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_plain_folder_takes_a_pooling(embed: Command, encoder: Path, sentences: list[str], tmp_path: Path) -> None:
-    plain = encoder.parent / "bert"
-    assert embed("--model", plain, "--pooling", "cls-before-head").code == 0
-    modules = [Transformer(str(plain)), Pooling(32, "cls")]
-    theirs = SentenceTransformer(modules=modules, device="cpu").encode(sentences[:5])
-    np.testing.assert_allclose(stored(tmp_path / "out")[:5], theirs, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_an_export_to_parquet_opens_in_other_programs(
     embed: Command, expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,12 +233,3 @@ def test_an_export_to_parquet_opens_in_other_programs(
     assert table.replace_schema_metadata(None).equals(rows(tmp_path / "out"))
     assert shards(["export", out, str(files), "--quiet"]) == 1
     assert "is not empty: choose a new or empty folder" in capsys.readouterr().err
-
-
-@pytest.mark.exhaustive
-def test_a_real_model_embeds_as_its_library_does(
-    direct: Command, corpus: Path, minilm: Path, sentences: list[str], tmp_path: Path
-) -> None:
-    assert direct("embed", "--input", corpus, "--model", minilm).code == 0
-    theirs = SentenceTransformer(str(minilm), device="cpu").encode(sentences[:60])
-    np.testing.assert_allclose(stored(tmp_path / "out")[:60], theirs, atol=1e-5)

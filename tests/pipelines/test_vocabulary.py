@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from clearspan.pipelines import vocabulary
 from clearspan.pipelines.__main__ import main
+from tests.conftest import exit_code
 
 SIZE = ("--size", "600")
 
@@ -22,10 +23,7 @@ def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         if "--output" not in words:
             words += ["--output", str(tmp_path / "learned")]
         capsys.readouterr()
-        try:
-            code = main(words)
-        except SystemExit as error:
-            code = int(error.code or 0)
+        code = exit_code(main, *words)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -114,21 +112,6 @@ def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
         )
         assert tree(tmp_path / "learned") == made
         os.utime(head)
-
-
-def test_other_inputs_or_options_on_a_tokenizers_folder_are_refused_at_once(
-    learn, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert learn("--input", head, *SIZE)[0] == 0
-    made = tree(tmp_path / "learned")
-    monkeypatch.setattr(vocabulary, "learn_tokenizer", never)
-    code, _, err = learn("--input", head, "--size", "700")
-    assert code == 1 and "options.size: 600 there, 700 now): choose another --output" in err and err.count("\n") == 1
-    with head.open("ab") as file:
-        file.write(b'{"text": "one more"}\n')
-    code, _, err = learn("--input", head, *SIZE)
-    assert code == 1 and "inputs[head.jsonl]" in err and err.count("\n") == 1
-    assert tree(tmp_path / "learned") == made
 
 
 @pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json"])

@@ -1,7 +1,6 @@
 """Web archives: each page once, skipped records counted, damaged ones rejected with their place."""
 
 import gzip
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,8 @@ from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.plugins import web
-from clearspan.shards import Dataset
 from tests.pipelines.archives import html, info, members, record, response, warc, wet
+from tests.pipelines.conftest import logged, rows, summary
 from tests.pipelines.packings import read_all
 
 LIMIT = 200_000
@@ -161,17 +160,6 @@ def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Pat
             read(tmp_path, data[:size])
 
 
-def _unpacked(path: Path) -> bytes:
-    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
-
-
-def summary(outcome) -> dict:
-    assert outcome.code == 0, outcome.err
-    found = json.loads(outcome.out)
-    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
-    return found
-
-
 @pytest.mark.slow
 def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str], tmp_path: Path, tree) -> None:
     broken = with_length(PAGE, "10")
@@ -180,17 +168,13 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
     words = ["--input", tmp_path / "*.gz", "--min-tokens", "32", "--max-bad-fraction", "0.1"]
     found = summary(direct(*words, "--unit-bytes", "1000", "--json"))
     assert found["kept"] == 2 * len(pages) and found["bad"] == 2
-    assert found["filtered"] == {
-        "short_bytes": 0,
-        "short_tokens": 2,
-        "other_record": 2 * len(pages) + 2,
-    }
-    rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
-    assert len({row["source"] for row in rows}) == 2 * len(pages)
-    assert re.fullmatch(r"a\.warc\.gz:\d+", rows[0]["source"])
-    rejected = [_unpacked(path) for path in sorted((tmp_path / "out" / "_rejected").iterdir())]
-    assert [json.loads(line)["source"] for line in rejected] == ["a.warc.gz", "b.wet.gz"]
-    assert all(json.loads(line)["offset"] > 0 for line in rejected)
+    assert found["filtered"] == {"short_bytes": 0, "short_tokens": 2, "other_record": 2 * len(pages) + 2}
+    made = rows(tmp_path / "out")
+    assert len({row["source"] for row in made}) == 2 * len(pages)
+    assert re.fullmatch(r"a\.warc\.gz:\d+", made[0]["source"])
+    rejected = logged(tmp_path / "out" / "_rejected")
+    assert [line["source"] for line in rejected] == ["a.warc.gz", "b.wet.gz"]
+    assert all(line["offset"] > 0 for line in rejected)
 
 
 def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,13 +44,11 @@ def test_contractions_are_one_word_and_a_genitive_is_two(shared_data: Path, name
     assert [word.replace(" ", "") for word in found] == expected
 
 
-@pytest.mark.exhaustive
-def test_a_contraction_does_not_reach_into_the_next_sentence(roberta_tokenizer: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    ids = np.array(tokenizer.encode("don’t", add_special_tokens=False).ids)
+def test_a_contraction_does_not_reach_into_the_next_sentence(del_tokenizer: Tokenizer, word_starts: WordStarts) -> None:
+    ids = np.array(del_tokenizer.encode("don’t", add_special_tokens=False).ids)
     for end in range(1, len(ids)):
-        assert WordStarts(tokenizer)(ids, np.array([0, end, len(ids)]))[end]
-    assert WordStarts(tokenizer)(ids, np.array([0, len(ids)])).sum() == 1
+        assert word_starts(ids, np.array([0, end, len(ids)]))[end]
+    assert word_starts(ids, np.array([0, len(ids)])).sum() == 1
 
 
 def test_words_of_sentencepiece(tmp_path: Path) -> None:
@@ -81,12 +79,12 @@ def test_what_the_tokenizer_cannot_write_is_part_of_its_word() -> None:
     assert words.special.tolist() == [False, False, False, True, False]
 
 
-@pytest.mark.slow
-def test_a_sentence_starts_a_word_and_so_does_what_follows_a_special_token(roberta_tokenizer: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    (piece,) = tokenizer.encode("arianism", add_special_tokens=False).ids[:1]
-    mask = tokenizer.token_to_id("<mask>")
-    starts = WordStarts(tokenizer)(np.array([piece, piece, mask, piece, piece, piece]), np.array([0, 1, 1, 5, 6, 6]))
+def test_a_sentence_starts_a_word_and_so_does_what_follows_a_special_token(
+    del_tokenizer: Tokenizer, word_starts: WordStarts
+) -> None:
+    (piece,) = del_tokenizer.encode("arianism", add_special_tokens=False).ids[:1]
+    mask = del_tokenizer.token_to_id("<mask>")
+    starts = word_starts(np.array([piece, piece, mask, piece, piece, piece]), np.array([0, 1, 1, 5, 6, 6]))
     assert starts.tolist() == [True, True, True, True, False, True]
 
 
@@ -101,9 +99,9 @@ def test_words_of_a_vocabulary_of_words_and_of_one_that_marks_their_ends() -> No
     assert starts.tolist() == [True, False, True, True, True, False, True]
 
 
-@pytest.mark.exhaustive
-def test_bytes_inside_a_character_take_nothing_from_the_sentence_before(roberta_tokenizer: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    inside, film = tokenizer.token_to_id("\u013e"), tokenizer.encode("film", add_special_tokens=False).ids[0]
-    both = WordStarts(tokenizer)(np.array([film, inside, film]), np.array([0, 1, 3]))
-    assert both.tolist()[1:] == WordStarts(tokenizer)(np.array([inside, film]), np.array([0, 2])).tolist()
+def test_bytes_inside_a_character_take_nothing_from_the_sentence_before(
+    del_tokenizer: Tokenizer, word_starts: WordStarts
+) -> None:
+    inside, film = del_tokenizer.token_to_id("\u013e"), del_tokenizer.encode("film", add_special_tokens=False).ids[0]
+    both = word_starts(np.array([film, inside, film]), np.array([0, 1, 3]))
+    assert both.tolist()[1:] == word_starts(np.array([inside, film]), np.array([0, 2])).tolist()

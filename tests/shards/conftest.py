@@ -1,12 +1,9 @@
 """Record batches of real documents, a dataset made of them, and an object store in memory."""
 
 import hashlib
-import io
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -126,54 +123,3 @@ def audio(tmp_path: Path) -> Path:
     batch = pa.record_batch(columns, schema=schema("audio"))
     options = {"frames": 100, "long": "cut"}
     return publish_labelled(tmp_path / "audio", batch, "audio", ["george", "jackson"], options)
-
-
-class MemoryStore:
-    """Beam's FileSystems over a dictionary: what `storage` uses of it, with object stores' whole-object writes."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.opened: list[str] = []
-
-    def exists(self, path: str) -> bool:
-        return path in self.objects
-
-    def open(self, path: str, compression_type: str) -> io.BytesIO:
-        self.opened.append(path)
-        if path not in self.objects:
-            raise FileNotFoundError(path)
-        return io.BytesIO(self.objects[path])
-
-    def create(self, path: str, mime_type: str, compression_type: str) -> io.BytesIO:
-        store = self
-
-        class Upload(io.BytesIO):
-            def close(self) -> None:
-                store.objects[path] = self.getvalue()
-                super().close()
-
-        return Upload()
-
-    def delete(self, paths: list[str]) -> None:
-        for path in paths:
-            del self.objects[path]
-
-    def match(self, patterns: list[str]) -> list[SimpleNamespace]:
-        from apache_beam.io.filesystem import FileSystem
-
-        is_match = re.compile(FileSystem.translate_pattern(patterns[0])).match
-        found = [
-            SimpleNamespace(path=path, size_in_bytes=len(data), last_updated_in_seconds=0)
-            for path, data in self.objects.items()
-            if is_match(path)
-        ]
-        return [SimpleNamespace(metadata_list=found)]
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MemoryStore]:
-    """An object store at `mem://`, and an empty cache for what is read from it."""
-    memory = MemoryStore()
-    monkeypatch.setattr(storage, "_beam", lambda: memory)
-    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
-    yield memory

@@ -143,15 +143,6 @@ def test_a_folder_that_is_no_dataset_is_one_line_and_exit_1(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["ls"], ["burn", "x"], ["cat", "x", "--limit", "0"], ["cat", "x", "--width", "-5"]]
-)
-def test_bad_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as error:
-        main(arguments)
-    assert error.value.code == 2
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["lss", "d"], "did you mean 'ls'?"),

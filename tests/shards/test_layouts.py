@@ -18,7 +18,6 @@ from clearspan.shards.layouts import MemberError
 from clearspan.shards.schema import KINDS, schema
 
 IMAGES = KINDS["images"]
-SHARD = "images-00000-000.tar"
 example = st.fixed_dictionaries(
     {"id": st.integers(0, 2**63 - 1), "image": st.binary(max_size=50), "label": st.integers(-(2**63), 2**63 - 1)}
 )

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from clearspan.common.files import sha256
-from clearspan.shards import Dataset, Manifest, ShardError, storage, ustar, verify
+from clearspan.shards import Dataset, Manifest, ShardError, ustar, verify
 
 SHARD = "documents-00001-000.tar"
 
@@ -93,46 +93,6 @@ def test_a_file_beside_the_tokenizer_that_nobody_published_is_not_taken_for_its_
     (dataset / "tokenizer" / "added_tokens.json").write_text('{"<nask>": 50265}')
     with pytest.raises(ShardError, match=r"added_tokens.json: the manifest names no such file of the tokenizer"):
         Dataset(dataset).local_tokenizer()
-
-
-@pytest.fixture
-def remote(dataset: Path, store) -> str:
-    """The dataset in an object store."""
-    for path in dataset.rglob("*"):
-        if path.is_file():
-            storage.publish_file(path, f"mem://bucket/set/{path.relative_to(dataset).as_posix()}")
-    return "mem://bucket/set"
-
-
-def test_a_remote_dataset_reads_the_same(remote: str, batches: list[pa.RecordBatch]) -> None:
-    assert list(Dataset(remote)) == batches
-    assert verify(remote) == []
-
-
-def test_a_remote_shard_is_downloaded_once_and_kept_by_content(remote: str, store, tmp_path: Path) -> None:
-    shard = Dataset(remote).shards[0]
-    local = Dataset(remote).fetch(shard)
-    assert local == tmp_path / "cache" / f"{shard.sha256}.tar"
-    assert Dataset(remote).fetch(shard) == local
-    assert store.opened.count(f"{remote}/{shard.name}") == 1
-
-
-def test_a_damaged_download_does_not_stay_in_the_cache(remote: str, store, tmp_path: Path) -> None:
-    shard = Dataset(remote).shards[0]
-    whole = store.objects[f"{remote}/{shard.name}"]
-    store.objects[f"{remote}/{shard.name}"] = whole[:-1]
-    with pytest.raises(ShardError, match=shard.name):
-        Dataset(remote).fetch(shard)
-    assert list((tmp_path / "cache").iterdir()) == []
-    store.objects[f"{remote}/{shard.name}"] = whole
-    assert Dataset(remote).fetch(shard).read_bytes() == whole
-
-
-def test_a_remote_tokenizer_comes_through_the_cache(remote: str, store, roberta_tokenizer: Path) -> None:
-    local = Dataset(remote).local_tokenizer()
-    assert (local / "tokenizer.json").read_bytes() == (roberta_tokenizer / "tokenizer.json").read_bytes()
-    Dataset(remote).local_tokenizer()
-    assert store.opened.count(f"{remote}/tokenizer/tokenizer.json") == 1
 
 
 def test_importing_the_format_loads_no_framework() -> None:

@@ -20,18 +20,9 @@ from clearspan.shards import Manifest, ShardWriter, keyed
 from clearspan.shards.schema import schema
 
 VOCABULARY = 1500
-TINY_MODEL = [
-    "model.config=null",
-    "model.config.model_type=roberta",
-    "model.config.num_hidden_layers=2",
-    "model.config.num_attention_heads=4",
-    "model.config.hidden_size=32",
-    "model.config.intermediate_size=64",
-    "model.config.max_position_embeddings=66",
-    "model.config.type_vocab_size=1",
-    "model.config.hidden_dropout_prob=0.0",
-    "model.config.attention_probs_dropout_prob=0.0",
-]
+SIZES = "model_type=roberta num_hidden_layers=2 num_attention_heads=4 hidden_size=32 intermediate_size=64 "
+SIZES += "max_position_embeddings=66 type_vocab_size=1 hidden_dropout_prob=0.0 attention_probs_dropout_prob=0.0"
+TINY_MODEL = ["model.config=null", *(f"model.config.{size}" for size in SIZES.split())]
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,12 @@ def run_on_ranks(function: Callable[[int, int], Any], ranks: int) -> list[Any]:
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
+def checked(done: subprocess.CompletedProcess, code: int) -> subprocess.CompletedProcess:
+    """The same; a run that fails does so in a line, without a traceback."""
+    assert done.returncode == code and (not code or "Traceback" not in done.stderr), done.stderr
+    return done
+
+
 def environment(at: int = 0) -> dict[str, str]:
     """Of a training, and the step at which `terminated_at.py` is signalled."""
     return processes.environment(TERMINATED_AT=str(at))
@@ -44,23 +50,31 @@ def launch(ranks: int, script: str, *arguments: str, at: int = 0) -> subprocess.
 
 
 def train_alone(
-    *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo", quiet: bool = True
+    *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo", quiet: bool = True, code: int = 0
 ) -> subprocess.CompletedProcess:
-    """`python train/run.py`, without the launcher: one rank.
+    """`python train/run.py`, without the launcher: one rank, which ends with this exit code.
 
     In a process of its own; scripts that look at imports themselves get a fresh interpreter.
     """
     command = [script, "--recipe", recipe, *arguments, *(["--quiet"] * quiet)]
     if script == "tests/train/signalled_at.py":
         fresh = [sys.executable, *command]
-        return subprocess.run(fresh, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)
-    return run_commands(command, [environment(at)])
+        done = subprocess.run(fresh, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)
+        return checked(done, code)
+    return checked(run_commands(command, [environment(at)]), code)
 
 
 def train_on_ranks(
-    ranks: int, *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo", port: int
+    ranks: int,
+    *arguments: str,
+    script: str = "train/run.py",
+    at: int = 8,
+    recipe: str = "demo",
+    port: int,
+    code: int = 0,
 ) -> subprocess.CompletedProcess:
     """What the launcher starts, without it: so many ranks that meet at a port."""
-    command = [script, "--recipe", recipe, *arguments, "--quiet"]
+    command = [script, "--recipe", "demo", *arguments, "--quiet"]
     meeting = {**environment(at), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return run_commands(command, [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)])
+    places = [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    return checked(run_commands(command, places), code)

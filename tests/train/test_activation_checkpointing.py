@@ -8,10 +8,8 @@ from transformers import AutoModelForMaskedLM
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import pack_ids
-from clearspan.train.options import RecipeError
 from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_gradient_caching import CACHING, made, micro_batches
-from tests.train.test_learner import learner_and_batch
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
@@ -67,11 +65,3 @@ def test_a_forward_keeps_less_with_each_and_least_with_both(tiny: list[str]) -> 
     cached, both = kept_bytes([*given, *CACHING]), kept_bytes([*checkpointing, *CACHING])
     assert recomputed < 0.6 * plain and cached < 0.4 * plain
     assert both < min(recomputed, cached)
-
-
-def test_an_architecture_without_it_is_refused(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    option = "training.activation_checkpointing=true"
-    learner, *_ = learner_and_batch([*tiny, option])
-    monkeypatch.setattr(type(learner.encoder.base), "supports_gradient_checkpointing", False)
-    with pytest.raises(RecipeError, match="model type 'roberta' has no activation checkpointing: set training"):
-        learner_and_batch([*tiny, option])

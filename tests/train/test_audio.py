@@ -75,11 +75,6 @@ def test_a_clip_is_normalised_by_the_mean_and_deviation_of_all(
         assert label == labels[number]
 
 
-def test_values_stay_as_they_are_where_nothing_is_normalised(audio_folder: Path, clips: dict[int, np.ndarray]) -> None:
-    ids, values, _ = next(collated(audio_folder, Config(frames=FRAMES, normalize=False)))
-    assert all((value == clips[number]).all() for number, value in zip(ids, values[:, 0], strict=True))
-
-
 def test_a_longer_clip_is_cut_and_a_shorter_one_filled_with_zeros(
     audio_folder: Path, clips: dict[int, np.ndarray]
 ) -> None:
@@ -223,10 +218,6 @@ def test_1024_frames_are_211_rows_by_bins_then_by_time(positions: bool) -> None:
         (["mixup=0.5", "mixup_alpha=0"], "modality.mixup_alpha: 0 should be greater than 0"),
         (["mixup_alpha=2"], "mixup_alpha 2.0 has no effect without mixup"),
         (["views=2"], "views 2 has no effect without freq_mask, time_mask or mixup"),
-        (
-            ["frames=1000000000"],
-            "frames 1000000000 and patch_size 24: a view would have 128,000,000,000 values, and 67,",
-        ),
         (
             ["frames=100000", "patch_size=1"],
             "frames 100000 and patch_size 1: a view would have 12,800,001 patches, and 32,768 is the limit, since the",

@@ -2,10 +2,8 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +15,14 @@ from tokenizers import Tokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
-from clearspan.shards import Dataset, Manifest, ShardError, keyed
-from clearspan.train.config.recipe import RecipeError, load
+from clearspan.shards import Manifest, ShardError, keyed
+from clearspan.train.config.recipe import RecipeError
 from clearspan.train.data.batch import Batch
-from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.draws import Purpose
 from clearspan.train.learner import Learner
 from clearspan.train.model.packing import pack_ids
 from clearspan.train.objectives.clear import Clear, FreshViews, StoredViews
-from tests.train.conftest import TINY_MODEL, text_id, write_sentences
+from tests.train.conftest import text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
 
 RECIPE = "clear-subs+del-span"
@@ -118,14 +115,6 @@ def test_stored_views_are_the_shards_own(
     assert list(batch.columns) == ["clear/view_0", "clear/view_1", "mlm/tokens"] and learner.fingerprints() == {}
 
 
-def test_auto_makes_views_where_the_shards_hold_none(
-    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    given = [*tiny_clear, f"data.text.path={write_sentences(tmp_path / 'bare', sentences[:40], del_tokenizer_folder)}"]
-    losses = [clear_and_batch([*given, f"objectives.clear.views={views}"]) for views in ("auto", "fly")]
-    assert torch.equal(*(run(learner, batch)[0] for learner, batch in losses))
-
-
 def with_synonyms(folder: Path, table: Path) -> Path:
     """The dataset with a table of synonyms beside its shards, as the pipeline leaves it."""
     (folder / "_files").mkdir()
@@ -203,11 +192,7 @@ def test_only_two_stored_views_in_several_epochs_are_worth_a_note(tiny_clear: li
 
 
 def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
-    tiny_clear: list[str],
-    sentences: list[list[int]],
-    del_tokenizer_folder: Path,
-    synonyms_file: Path,
-    tmp_path: Path,
+    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, synonyms_file: Path, tmp_path: Path
 ) -> None:
     """`_files/synonyms.json`, where the recipe names no file of its own; the manifest has its hash."""
     folder = with_synonyms(write_sentences(tmp_path / "bare", sentences, del_tokenizer_folder), synonyms_file)
@@ -237,47 +222,3 @@ def test_the_fingerprint_of_views_on_the_fly_is_of_what_their_synonyms_say(
         found[name] = FreshViews(config, clear.setting).fingerprint
     assert found["same"] == clear.fingerprint()
     assert len(set(found.values())) == 3, "of words that share a form the first one counts"
-
-
-def batches_of(
-    learner: Learner, overrides: list[str], batch_size: int, state: StreamState | None = None
-) -> Iterator[tuple[Batch, StreamState]]:
-    """The stream of a recipe's dataset, all of it shuffled together."""
-    dataset = Dataset(load(RECIPE, [*overrides, "output=o"]).data["text"].path)
-    stream = ExampleStream("text", dataset, batch_size, 0, 100)
-    return stream.batches(state or StreamState(), learner.columns("text"), learner.collate)
-
-
-@pytest.mark.parametrize("views", [(), STORED], ids=["fly", "stored"])
-def test_a_stream_that_goes_on_makes_the_views_of_one_that_never_stopped(
-    tiny_clear: list[str], views: tuple[str, ...]
-) -> None:
-    """From the middle of an epoch into the next; of three stored views a pair is drawn anew in each."""
-    learner, _ = clear_and_batch([*tiny_clear, *views])
-    whole = list(itertools.islice(batches_of(learner, tiny_clear, 250), 4))
-    resumed = itertools.islice(batches_of(learner, tiny_clear, 250, whole[0][1]), 3)
-    assert [batch.epochs[0].item() for batch, _ in whole] == [0, 0, 1, 1]
-    for (expected, state), (found, its_state) in zip(whole[1:], resumed, strict=True):
-        assert its_state == state and torch.equal(found.ids, expected.ids)
-        for name in ("clear/view_0", "clear/view_1", "mlm/tokens"):
-            assert rows(found.columns[name]) == rows(expected.columns[name])
-
-
-def test_a_pretrained_model_gets_an_embedding_for_del(
-    tiny: list[str], tiny_clear: list[str], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """The shards' tokenizer is the model's own plus [DEL]: one row more, the others as before."""
-    pretrained, _, _ = learner_and_batch(tiny)
-    folder = tmp_path / "pretrained"
-    pretrained.encoder.model.save_pretrained(folder)
-    for path in tokenizer_folder.iterdir():
-        shutil.copy(path, folder)
-    given = [o for o in tiny_clear if o not in TINY_MODEL] + ["model.config=null", f"model.path={folder}"]
-    models = [clear_and_batch(given)[0].encoder.model for _ in range(2)]
-    before, after, again = (m.state_dict() for m in (pretrained.encoder.model, *models))
-    for name, weights in after.items():
-        assert torch.equal(weights[:1500] if len(weights) == 1501 else weights, before[name]), name
-        assert torch.equal(weights, again[name])
-    assert models[0].config.vocab_size == 1501
-    assert models[0].lm_head.decoder.weight is models[0].get_input_embeddings().weight
-    assert 0.01 < after["roberta.embeddings.word_embeddings.weight"][1500].std() < 0.03

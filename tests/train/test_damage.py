@@ -21,11 +21,9 @@ from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import read_manifest, seal_folder
 from clearspan.train.engine.tracking import Tracker, lines_up_to
 from clearspan.train.export import DATA, _trained, export, main, save_skeleton
-from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
-FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 SAVING = ["training.save_steps=2", "training.zero_stage=1"]
 FILES = (STATES, MANIFEST)
 FIRST, LAST = "step-00000004", "step-00000006"
@@ -35,8 +33,7 @@ PORT = 28110 + os.getpid() % 300
 @pytest.fixture(scope="module")
 def whole(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("damage") / "whole"
-    done = train_alone(*tiny, *SAVING, f"output={run}")
-    assert done.returncode == 0, done.stderr
+    train_alone(*tiny, *SAVING, f"output={run}")
     return run
 
 
@@ -73,21 +70,6 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
         Checkpoints(run).last()[0] == LAST
         and capsys.readouterr().err == f"train: {path}: missing: taking {FIRST}, which is whole\n"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
-def test_a_resume_goes_on_from_the_checkpoint_before_a_damaged_one(
-    whole: Path, run: Path, tiny: list[str], name: str
-) -> None:
-    path = run / "checkpoints" / LAST / name
-    path.write_bytes(damaged(path.read_bytes(), random.Random(f"resume {name}")))
-    resumed = train_alone(*tiny, *SAVING, f"output={run}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    assert f"taking {FIRST}" in resumed.stderr and str(path) in resumed.stderr
-    assert runs.metrics(run, FIGURES) == runs.metrics(whole, FIGURES)
-    assert same_weights(run, whole)
-    assert Checkpoints(run).tags() == [LAST, FIRST] and Checkpoints(run).last()[0] == LAST
 
 
 def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
@@ -225,11 +207,6 @@ def test_what_an_export_needs_is_written_anew_without_the_old_and_never_seals_a_
     assert {path.name for path in folder.iterdir()} == {*written[1], MANIFEST, "added_tokens.json"}
 
 
-def test_a_checkpoint_may_hold_notes(run: Path) -> None:
-    (run / "checkpoints" / LAST / "notes").touch()
-    assert Checkpoints(run).last()[0] == LAST
-
-
 def same_json(ours: bytes, theirs: bytes) -> bool:
     """Return whether both are the same JSON: the hash covers a manifest's content, not its layout."""
     try:
@@ -262,8 +239,7 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     monkeypatch.setenv("LIMIT_BYTES", "300000")
     run = tmp_path / "run"
     arguments = [*tiny, *SAVING, f"output={run}"]
-    stopped = train_on_ranks(2, *arguments, script="tests/train/full_at.py", port=PORT)
-    assert stopped.returncode == 1 and "Traceback" not in stopped.stderr
+    stopped = train_on_ranks(2, *arguments, script="tests/train/full_at.py", port=PORT, code=1)
     told = [line for line in stopped.stderr.splitlines() if line.startswith("train: ")]
     assert len(told) == 1 and "File too large: '" in told[0] and ".pt'" in told[0] and "--resume" in told[0]
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]

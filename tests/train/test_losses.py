@@ -141,19 +141,21 @@ def test_info_nce_is_simcses_equations_written_out() -> None:
     )
 
 
-def reference_sup_con(first: torch.Tensor, second: torch.Tensor, variant: str) -> torch.Tensor:
+def reference_sup_con(
+    first: torch.Tensor, second: torch.Tensor, labels: list[int], temperature: float, variant: str
+) -> torch.Tensor:
     """Each variant from its definition, a point at a time."""
-    labels, losses = LABELS.tolist(), []
+    losses = []
     if variant == "khosla":
         points, classes = [*first, *second], labels * 2
         for i, point in enumerate(points):
             others = [j for j in range(len(points)) if j != i]
-            total = sum(torch.exp(cosine(point, points[j]) / 0.07) for j in others)
+            total = sum(torch.exp(cosine(point, points[j]) / temperature) for j in others)
             alike = [j for j in others if classes[j] == classes[i]]
-            terms = [torch.log(torch.exp(cosine(point, points[j]) / 0.07) / total) for j in alike]
+            terms = [torch.log(torch.exp(cosine(point, points[j]) / temperature) / total) for j in alike]
             losses.append(-sum(terms) / len(terms))
     for i, point in enumerate(first if variant != "khosla" else ()):
-        terms = [torch.exp(cosine(point, other) / 0.07) for other in second]
+        terms = [torch.exp(cosine(point, other) / temperature) for other in second]
         if variant == "paper":
             alike = sum(term for term, label in zip(terms, labels, strict=True) if label == labels[i])
             unlike = sum(term for term, label in zip(terms, labels, strict=True) if label != labels[i])
@@ -167,7 +169,8 @@ def reference_sup_con(first: torch.Tensor, second: torch.Tensor, variant: str) -
 def test_sup_con_is_its_definition_written_out(variant: str) -> None:
     first, second, _ = doubles(8)
     found = sup_con(first, second, LABELS, 0.07, variant)
-    torch.testing.assert_close(found, reference_sup_con(first, second, variant), atol=1e-10, rtol=1e-10)
+    expected = reference_sup_con(first, second, LABELS.tolist(), 0.07, variant)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     assert torch.autograd.gradcheck(lambda *given: sup_con(*given, LABELS, 0.5, variant), (first, second))
 
 

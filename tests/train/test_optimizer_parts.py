@@ -160,18 +160,15 @@ def test_a_run_with_parts_resumes_bit_for_bit_and_on_other_ranks_and_stages(
 ) -> None:
     words = [*pretrained, *options, "training.gradient_norms=true", "training.gradient_accumulation_steps=2"]
     words += ["objectives.spans.head=relu", "objectives.spans.head_dim=15"]
-    whole = train_alone(*words, f"output={tmp_path / 'whole'}")
-    assert whole.returncode == 0, whole.stderr
+    train_alone(*words, f"output={tmp_path / 'whole'}")
     stopped = train_alone(*words, f"output={tmp_path / 'same'}", script="tests/train/terminated_at.py", at=3)
     assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
     runs.copied(tmp_path / "same", tmp_path / "other")
-    resumed = train_alone(*words, f"output={tmp_path / 'same'}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    train_alone(*words, f"output={tmp_path / 'same'}", "--resume")
     assert runs.metrics(tmp_path / "same", FIGURES) == runs.metrics(tmp_path / "whole", FIGURES)
     assert runs.same_weights(tmp_path / "same", tmp_path / "whole")
     other = [*words, f"output={tmp_path / 'other'}", "training.zero_stage=2", "--resume"]
-    resumed = train_on_ranks(2, *other, port=PORT + len(options))
-    assert resumed.returncode == 0, resumed.stderr
+    train_on_ranks(2, *other, port=PORT + len(options))
     for line, expected in zip(*(runs.metrics(tmp_path / name, FIGURES) for name in ("other", "whole")), strict=True):
         assert line == pytest.approx(expected, rel=1e-5)
 
@@ -240,12 +237,3 @@ def test_new_tokens_need_embeddings_that_train(
     ):
         made([*given, "model.train=last-1"])
     assert made([*given, "model.train=embeddings"])[0].encoder.config.vocab_size == 1501
-
-
-def test_pictures_need_layers_that_train(pretrained: list[str], images_folder: Path) -> None:
-    given = [*pretrained, "objectives.spans.data=text", "objectives.mlm.data=text", "objectives.patches.data=others"]
-    given += [f"data.others.path={images_folder}", "data.others.batch_size=8", "data.others.modality.image_size=32"]
-    refused = r"objectives\.patches: model\.train embeddings freezes all that it could train"
-    with pytest.raises(RecipeError, match=refused):
-        made([*given, "model.train=embeddings"])
-    made([*given, "model.train=last-1"])

@@ -75,12 +75,8 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
             ["jitter=[0.4,0.4,0.4,0.6]"],
             r"modality: jitter \[0.4, 0.4, 0.4, 0.6\]: the last number, of hue, is at most 0.5",
         ),
-        (["min_scale=0"], "modality.min_scale: 0 should be greater than 0"),
         (["mean=[.nan,0,0]"], r"modality.mean.0: nan should be"),
-        (
-            ["path={vit}", "hidden_size=32"],
-            "modality: hidden_size 32 has no effect with path",
-        ),
+        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32 has no effect with path"),
         (
             ["image_size=1000000"],
             "modality: image_size 1000000 and patch_size 16: a view would have 3,000,000,000,000 values, and 67",
@@ -99,7 +95,6 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
         (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
         (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
         (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
-        (["colour=red"], "unknown key 'data.others.modality.colour'"),
         (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*valid integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -126,15 +121,13 @@ def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[st
     shutil.copytree(vit, folder)
     sizes = ["image_size=224", f"path={folder}"]
     options = [*tiny_images, *(f"data.others.modality.{one}" for one in sizes), "training.max_steps=1", f"output={run}"]
-    done = train_alone(*options)
-    assert done.returncode == 0, done.stderr
+    train_alone(*options)
     ViTModel(ViTConfig(hidden_size=48, num_hidden_layers=0)).save_pretrained(folder)
     recipe = load("demo", options)
     with pytest.raises(RecipeError, match=r"^data\.others\.modality\.path .*: is no longer what the run in"):
         check(recipe, resume=True)
     (run / INPUTS).write_text(json.dumps({"finished": True, "inputs": inputs(recipe)}))
-    resumed = train_alone(*options, "--resume")
-    assert resumed.returncode == 1 and "Traceback" not in resumed.stderr
+    resumed = train_alone(*options, "--resume", code=1)
     assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearspan.common.files import sha256
@@ -22,6 +21,8 @@ from clearspan.train.objectives.patches import PatchContrast
 from clearspan.train.options import RecipeError
 from tests.train.ranks import train_on_ranks
 from tests.train.test_learner import learner_and_batch
+from tests.train.test_losses import reference_sup_con
+from tests.train.test_simcse import written_out
 
 MODALITIES = {"images": ["image_size=64"], "audio": ["frames=120"]}
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
@@ -74,24 +75,6 @@ def encoded_alone(learner: Learner, batch: Batch) -> list[Tensor]:
     return found
 
 
-def supervised(first: Tensor, second: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Khosla et al.'s Eq. 2, point by point."""
-    points, classes = F.normalize(torch.cat([first, second]), dim=1), labels.repeat(2).tolist()
-    losses = []
-    for i in range(len(points)):
-        others = [j for j in range(len(points)) if j != i]
-        scores = torch.stack([points[i] @ points[j] for j in others]) / temperature
-        alike = torch.tensor([classes[j] == classes[i] for j in others])
-        losses.append((scores.logsumexp(0) - scores)[alike].mean())
-    return torch.stack(losses).mean()
-
-
-def one_direction(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """NonLing-CSE's Eq. 5."""
-    logits = F.cosine_similarity(first[:, None], second[None], dim=-1) / temperature
-    return F.cross_entropy(logits, torch.arange(len(first)))
-
-
 @pytest.mark.parametrize("head", ["tanh", "none"])
 @pytest.mark.parametrize("loss", ["khosla", "simclr"])
 @pytest.mark.parametrize("kind", MODALITIES)
@@ -106,7 +89,10 @@ def test_the_loss_is_that_of_each_view_encoded_alone(
         linear = learner.objectives[1].head[0]
         first, second = (torch.tanh(states @ linear.weight.T + linear.bias) for states in (first, second))
     labels = batches["others"].of("patches").values("labels")
-    expected = supervised(first, second, labels, 0.3) if loss == "khosla" else one_direction(first, second, 0.3)
+    if loss == "khosla":
+        expected = reference_sup_con(first, second, labels.tolist(), 0.3, loss)
+    else:  # NonLing-CSE's Eq. 5
+        expected = written_out([first, second], 0.3)
     torch.testing.assert_close(metrics["patches/loss"], expected.detach(), atol=1e-4, rtol=1e-4)
     assert {"patches/accuracy", "patches/alignment", "patches/uniformity"} <= metrics.keys()
 
@@ -214,17 +200,8 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
             r"objectives\.more: type \w+ needs the column 'tokens', and data\.others\.path .* holds images without it",
         ),
         (
-            ["objectives.more.type=simcse", "objectives.more.data=others"],
-            r"objectives\.more: type \w+ needs the column 'tokens', and data\.others\.path .* holds images without it",
-        ),
-        (["objectives.patches.temperature=0"], r"objectives\.patches\.temperature: 0 should be greater than 0"),
-        (
             ["data.others.batch_size=4", "training.gradient_accumulation_steps=4"],
             r"objectives\.patches contrasts the examples of one .* needs 2 or more: data\.others\.batch_size 4",
-        ),
-        (
-            ["model.config.hidden_size=30"],
-            r"model: ValueError: The hidden size \(30\) is not a multiple of .* heads \(4\)",
         ),
         (["data.text.modality.image_size=64"], r"data\.text\.modality has no effect: .* holds sentences"),
     ],
@@ -243,7 +220,6 @@ def test_what_one_rank_alone_meets_is_a_line_of_each(
     """A picture that cannot be decoded is one rank's; the other waits for it in vain."""
     folder = write_images(tmp_path / "images", [*pictures[:63], b"no picture"], [0, 1] * 32, ["a", "b"])
     options = [*tiny_patches, f"data.others.path={folder}", "data.others.modality.image_size=64"]
-    done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=28210 + os.getpid() % 300)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=28210 + os.getpid() % 300, code=1)
     assert "the image of example 63 cannot be decoded" in done.stderr
     assert "another rank ended" in done.stderr

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.build import build_learner
-from clearspan.train.config.recipe import load, to_yaml
-from clearspan.train.options import ALL, RecipeError
+from clearspan.train.config.recipe import load
+from clearspan.train.options import RecipeError
 from tests.conftest import ROOT
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
@@ -58,19 +57,12 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: s
         load(str(tmp_path / "parent.yaml"), ["data.text.path=d", "output=o"])
 
 
-def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
-    first = load("declutr-small", [*GIVEN, "data.text.batch_size=32", "objectives.mlm=null"])
-    (tmp_path / "saved.yaml").write_text(to_yaml(first))
-    assert load(str(tmp_path / "saved.yaml")) == first
-    assert first.data["text"].batch_size == 32 and set(first.objectives) == {"spans"}
-
-
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
         (["objectives.epoch.type=mlm"], "objectives.epoch: metrics begin with that name already"),
         (["training.eval_data=senteval"], "training.eval_data has no effect with training.eval_steps 0"),
-        (["optimizer.heads.learning_rate=0"], "optimizer.heads.learning_rate: 0 should be greater than 0"),
+        (["data.text.validation=d"], "data.text.validation has no effect with training.eval_steps 0"),
         (
             ["model.train=last-0"],
             "model.train 'last-0' is not one of all, last-N with N of 1 or more, embeddings, heads",
@@ -78,14 +70,12 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["optimizer.betas=[0.9]"], "optimizer.betas"),
         (["training.primary=more"], "training.primary 'more' is not one of text"),
         (["objectives.spans=5"], "objectives.spans: expected a mapping"),
-        (["objectives.mlm.weight=-1"], "objectives.mlm.weight: -1 should be greater than 0"),
         (["objectives.spans.temperature=0"], "objectives.spans.temperature: 0 should be greater than 0"),
         (["objectives.spans.sampler.min_span=600"], "objectives.spans: min_span"),
         (["objectives.mlm.input=separate"], "objectives.mlm: sampler must"),
         (["model.path=null"], "model.path or model.config"),
         (["data.path=d"], "data.path: say data.NAME.path"),
         (["data.text=d"], "data.text: expected a mapping of options"),
-        (["objectives=[]"], "objectives: expected a mapping"),
         (["model.path='"], 'the argument "model.path=\'": line 1: not YAML'),
         (["model.config=[1]"], "model.config: [1] should be a mapping of options"),
         (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name consists of letters"),
@@ -97,10 +87,8 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),
         (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective belongs to that turn"),
-        (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps: 0 should be greater than 0"),
         (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives belong to the turn spans"),
         (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
-        (["=5"], "is not key=value"),
         (["output=runs/a #2"], "begins a comment of YAML: put the value in quotes"),
         (["optimizer.learning_rate=nan"], "optimizer.learning_rate"),
     ],
@@ -127,19 +115,12 @@ def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            "extends: demo\ntraining:\n  seed: 1\n  bf16: false\n  seed: 2\n",
-            "line 5: the key 'seed' is given",
-        ),
-        (
-            "extends: demo\ntraining: {seed: 1}\n'training': {seed: 2}\n",
-            "line 3: the key 'training' is given",
-        ),
+        ("extends: demo\ntraining:\n  seed: 1\n  bf16: false\n  seed: 2\n", "line 5: the key 'seed' is given"),
+        ("extends: demo\ntraining: {seed: 1}\n'training': {seed: 2}\n", "line 3: the key 'training' is given"),
         ("[" * 5000, "nested too deeply"),
         ("training: {seed: " + "9" * 5000 + "}", "limit"),
         ("\0", "special characters"),
         ("extends: demo\nobjectives: {1: {type: spans}}", "objectives.1: a name is text: put 1 in quotes"),
-        ("extends: demo\ndata: {1: {path: d}}", "data.1: a name is text: put 1 in quotes"),
         ("extends: demo\nobjectives: [spans]", "objectives: expected a mapping"),
         ('extends: demo\noutput: "a\\0b"', "null character"),
     ],
@@ -184,23 +165,3 @@ def test_no_file_of_train_hides_another_module() -> None:
     words = [sys.executable, "-c", code.format(str(ROOT / "train"), str(ROOT / "train" / "run.py"))]
     shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert repr(str(ROOT / "train")) not in shown
-
-
-def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None:
-    """16 documents, 2 anchors, 2 positives each: 96 spans and 16 x 1,472 tokens, special tokens apart."""
-    from clearspan.shards import Dataset
-
-    model = [o for o in tiny if o.startswith("data.text.path")]
-    config = [
-        "model_type=roberta",
-        "hidden_size=8",
-        "num_attention_heads=1",
-        "num_hidden_layers=1",
-        "intermediate_size=8",
-    ]
-    config += ["max_position_embeddings=514"]
-    overrides = [*model, "output=o", *(f"model.config.{key}" for key in config)]
-    loaded = load("declutr-small", overrides)
-    _, _, sizes = build_learner(loaded, {"text": Dataset(loaded.data["text"].path)}, 1, True)
-    size = sizes[ALL]
-    assert (size.sequences, size.mean_tokens) == (96, 16 * 1472 + 96 * 2)

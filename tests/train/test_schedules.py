@@ -1,7 +1,10 @@
 """Learning rates by step: the papers' formulas, and transformers' own schedules."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import transformers
 
 from clearspan.train.config.recipe import load
 from clearspan.train.schedules import (
@@ -31,35 +34,21 @@ def test_whole_steps_of_a_share_are_not_one_too_few() -> None:
     assert slanted_triangular(57, 100, options) == 1.0
 
 
-def test_linear_is_transformers_own_schedule_but_for_its_first_step() -> None:
-    """Up to the peak, to 0 after the last step; without warm-up from the peak."""
-    from transformers import get_linear_schedule_with_warmup
-
-    for warmup in (0, 30):
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        theirs = get_linear_schedule_with_warmup(optimizer, warmup, 100)
-        for step in range(100):
-            if step or not warmup:
-                assert linear(step, 100, OptimizerConfig(warmup_steps=warmup)) == pytest.approx(theirs.get_last_lr()[0])
-            optimizer.step()
-            theirs.step()
-    assert linear(0, 100, OptimizerConfig(warmup_steps=30)) == linear(1, 100, OptimizerConfig(warmup_steps=30)) > 0
-
-
 @pytest.mark.parametrize("warmup", [0, 30])
-def test_cosine_is_transformers_own_schedule_but_for_its_first_step(warmup: int) -> None:
-    """Up to the peak as linearly, then half a cosine down to 0."""
-    from transformers import get_cosine_schedule_with_warmup
-
-    options = OptimizerConfig(schedule="cosine", warmup_steps=warmup)
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    theirs = get_cosine_schedule_with_warmup(optimizer, warmup, 100)
+@pytest.mark.parametrize("ours", [linear, cosine])
+def test_schedules_are_transformers_own_but_for_their_first_step(
+    ours: Callable[[int, int, OptimizerConfig], float], warmup: int
+) -> None:
+    """Up to the peak, then straight or as half a cosine to 0 after the last step; without warm-up from the peak."""
+    theirs = getattr(transformers, f"get_{ours.__name__}_schedule_with_warmup")
+    options, optimizer = OptimizerConfig(warmup_steps=warmup), torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    scheduler = theirs(optimizer, warmup, 100)
     for step in range(100):
         if step or not warmup:
-            assert cosine(step, 100, options) == pytest.approx(theirs.get_last_lr()[0])
+            assert ours(step, 100, options) == pytest.approx(scheduler.get_last_lr()[0])
         optimizer.step()
-        theirs.step()
-    assert cosine(0, 100, options) == (1 / 30 if warmup else 1)
+        scheduler.step()
+    assert ours(0, 100, options) == (1 / 30 if warmup else 1)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "slanted_triangular", "constant"])

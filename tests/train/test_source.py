@@ -10,10 +10,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-from clearspan.common.encoder.library import load as load_model
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
-from clearspan.train.export import load_skeleton, save_model, save_skeleton
+from clearspan.train.export import save_model
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import RecipeError
@@ -43,23 +42,6 @@ def rich(minilm: Path, tmp_path: Path) -> Path:
     model.truncate_dim = 64
     model.save_pretrained(str(tmp_path / "rich"))
     return tmp_path / "rich"
-
-
-@pytest.mark.exhaustive
-def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
-    encoder = trained_on(rich)
-    expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)
-    tokenizer = load_tokenizer(rich)
-    np.testing.assert_allclose(encode_texts(encoder, tokenizer, TEXTS)[:, :64], expected, atol=1e-5)
-    (tmp_path / "run").mkdir()
-    save_skeleton(encoder, tokenizer, tmp_path / "run")
-    again = load_skeleton(tmp_path / "run")
-    again.drop_mlm_head()
-    again.load_state_dict(encoder.state_dict())
-    model = exported(again, tmp_path / "run", tmp_path / "model")
-    assert (model.prompts, model.default_prompt_name) == ({"query": "Find: ", "document": ""}, "query")
-    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
-    np.testing.assert_allclose(load_model(tmp_path / "model").encode(TEXTS), expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -34,8 +34,7 @@ def static(tiny: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def run(static: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("runs") / "run"
-    done = train_alone(*static, "training.save_steps=3", f"output={output}")
-    assert done.returncode == 0, done.stderr
+    train_alone(*static, "training.save_steps=3", f"output={output}")
     return output
 
 
@@ -93,8 +92,7 @@ def test_an_export_is_continued_with_its_normalization(run: Path, static: list[s
     SentenceTransformer(modules=[table, Normalize()], device="cpu").save_pretrained(str(folder))
     given = [o for o in static if "model.config." not in o and "learning_rate" not in o]
     given += [f"model.path={folder}", "optimizer.learning_rate=1e-12", "training.max_steps=2"]
-    done = train_alone(*given, f"output={tmp_path / 'run'}")
-    assert done.returncode == 0, done.stderr
+    train_alone(*given, f"output={tmp_path / 'run'}")
     texts = ["An Owl", "", "a longer text of several words"]
     model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
     assert [type(module) for module in model] == [StaticEmbedding, Normalize]

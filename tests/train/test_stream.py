@@ -46,12 +46,6 @@ def test_an_epoch_holds_every_document_once_then_another_order_begins(dataset_fo
     assert [batch.epochs.item() for batch, _ in drawn] == [0] * n + [1] * n
 
 
-def test_tokens_are_those_of_the_shards(dataset_folder: Path, documents: list[list[int]]) -> None:
-    ((batch, _),) = take(stream(dataset_folder), 1)
-    known = {tuple(ids) for ids in documents}
-    assert all(tuple(part.tolist()) in known for part in tokens(batch).values.split(tokens(batch).lengths.tolist()))
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> None:
     whole = take(stream(dataset_folder), 12)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,24 +81,6 @@ def test_with_gradient_caching_they_are_contrasted_a_step_at_a_time(tiny: list[s
     assert [len(ids) for ids in engine.seen] == [8] * 2 + [2] * 8
     del expected["validation/mlm/accuracy"], found["validation/mlm/accuracy"]
     assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["data.text.batch_size=24"], "20 documents are fewer than the 24 of a micro-batch"),
-        (["training.eval_steps=0"], r"data\.text\.validation has no effect with training\.eval_steps 0"),
-    ],
-)
-def test_what_cannot_be_validated_on_is_one_line(
-    tiny: list[str], held_folder: Path, overrides: list[str], said: str
-) -> None:
-    with pytest.raises(RecipeError, match=said):
-        recipe = load(
-            "demo", [*tiny, f"data.text.validation={held_folder}", "training.eval_steps=2", *overrides, "output=o"]
-        )
-        datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
-        build_held_out(recipe, datasets, SimpleNamespace(), 0, 1)  # type: ignore[arg-type]
 
 
 def test_examples_of_another_kind_or_tokenizer_are_refused(

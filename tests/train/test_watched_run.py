@@ -32,9 +32,7 @@ def late(watched: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """A run on one rank whose time was over after its first step, taken up again; what the first part said."""
     run = tmp_path_factory.mktemp("late") / "run"
     stopped = train_alone(*watched, f"output={run}", "training.max_hours=1e-9")
-    assert stopped.returncode == 0, stopped.stderr
-    resumed = train_alone(*watched, f"output={run}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    train_alone(*watched, f"output={run}", "--resume")
     return run, stopped.stdout
 
 
@@ -53,8 +51,7 @@ def test_held_out_losses_are_the_same_on_one_rank_and_on_two(
 ) -> None:
     """Before the first step too; and so are the gradients of each objective."""
     two = tmp_path / "two"
-    done = train_on_ranks(2, *watched, f"output={two}", port=27210 + os.getpid() % 300)
-    assert done.returncode == 0, done.stderr
+    train_on_ranks(2, *watched, f"output={two}", port=27210 + os.getpid() % 300)
     one = late[0]
     for ours, theirs in zip(*([x for x in lines(run) if "validation/loss" in x] for run in (one, two)), strict=True):
         names = ours.keys() - {"validation/spans/uniformity"}  # which is of one rank's points
@@ -79,11 +76,9 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
     longer = train_alone(
         *given, "training.max_steps=6", "training.logging_steps=2", "training.eval_steps=0", "data.text.validation="
     )
-    assert longer.returncode == 0, longer.stderr
     assert "6 steps in place of 4; the learning rate follows the schedule of the new length" in longer.stdout
     assert [line["step"] for line in lines(run) if "loss" in line] == [1, 2, 3, 4, 6]
     saved = (run / "recipe.yaml").read_text()
     assert yaml.safe_load(saved)["training"]["max_steps"] == 6
-    shorter = train_alone(*given, "training.max_steps=5")
-    assert shorter.returncode == 2 and "the run has made 6 steps already" in shorter.stderr
+    assert "the run has made 6 steps already" in train_alone(*given, "training.max_steps=5", code=2).stderr
     assert (run / "recipe.yaml").read_text() == saved

@@ -9,21 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import (
-    Dense,
-    Pooling,
-    StaticEmbedding,
-    Transformer,
-)
-from tokenizers import Tokenizer
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    DistilBertConfig,
-    RobertaConfig,
-)
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from transformers import AutoModel, AutoTokenizer, DistilBertConfig, RobertaConfig
 
 from clearspan.common.encoder.library import Model, load
 from clearspan.common.encoder.sentence_encoder import POOLINGS
@@ -204,34 +192,3 @@ def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> Non
     (broken / "model.safetensors").write_text("garbage")
     with pytest.raises(EncoderError, match="no usable model"):
         load(broken)
-
-
-@pytest.fixture(scope="module")
-def static(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of random vectors with the real model's tokenizer."""
-    torch.manual_seed(0)
-    table = StaticEmbedding(Tokenizer.from_file(str(minilm / "tokenizer.json")), embedding_dim=16)
-    folder = tmp_path_factory.mktemp("static")
-    SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (torch.full((30522, 16), torch.nan), "embedding.weight holds a NaN or an infinity"),
-        (torch.ones(2000, 16), "its tokenizer has 30,522 tokens, and its model 2,000 embeddings"),
-        (None, "no tokenizer here"),
-    ],
-    ids=["not a number", "another tokenizer", "no tokenizer"],
-)
-def test_a_damaged_static_folder_is_refused(
-    static: Path, tmp_path: Path, table: torch.Tensor | None, said: str
-) -> None:
-    shutil.copytree(static, tmp_path / "model")
-    if table is None:
-        (tmp_path / "model" / "tokenizer.json").unlink()
-    else:
-        save_file({"embedding.weight": table}, tmp_path / "model" / "model.safetensors")
-    with pytest.raises(EncoderError, match=said):
-        load(tmp_path / "model")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.files import DataError
 
 
 def subset(folder: Path, sentences: bytes, gold: bytes) -> Pairs:
@@ -86,10 +85,3 @@ def test_a_malformed_table_is_named_with_file_and_line(
     (tmp_path / "table").write_text(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path / "table")
-
-
-@pytest.mark.parametrize("given_folder", [".", "senteval", "senteval/downstream"])
-def test_the_downstream_folder_is_found_from_where_a_user_points(shared_data: Path, given_folder: str) -> None:
-    assert (find_downstream(shared_data / given_folder) / "STS" / "STSBenchmark" / "sts-dev.csv").is_file()
-    with pytest.raises(MissingDataError, match="is not a SentEval data folder"):
-        find_downstream(Path("nowhere"))

@@ -64,17 +64,13 @@ def fails(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (
-            lambda texts: counts(texts)[:-1],
-            r"int64 \(1, 2\): expected an array \(2, dim\) of real",
-        ),
+        (lambda texts: counts(texts)[:-1], r"int64 \(1, 2\): expected an array \(2, dim\) of real"),
         (lambda texts: counts(texts)[0], r" \(2,\)"),
         (lambda texts: counts(texts)[None], r" \(1, 2, 2\)"),
         (lambda texts: np.empty((len(texts), 0)), r" \(2, 0\)"),
         (lambda texts: None, "returned a NoneType of object"),
         (lambda texts: [[1, 2], [3]], "returned a list of "),
         (lambda texts: np.array([["a", "b"]] * len(texts)), "returned a ndarray of <U1"),
-        (lambda texts: np.array([[None, 1]] * len(texts)), "returned a ndarray of object"),
         (lambda texts: np.ones((len(texts), 2), complex), "returned a ndarray of complex128"),
         (lambda texts: np.ones((len(texts), 2), bool), "returned a ndarray of bool"),
         (lambda texts: {text: [1.0] for text in texts}, "returned a dict of object"),

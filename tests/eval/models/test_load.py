@@ -64,13 +64,7 @@ def test_what_is_not_there_is_named(spec: str) -> None:
         load(spec)
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("runs/demo/model", "demo"),
-        ("models/v1.5", "v1.5"),
-    ],
-)
+@pytest.mark.parametrize(("path", "name"), [("runs/demo/model", "demo"), ("models/v1.5", "v1.5")])
 def test_a_folder_is_called_by_its_name_or_its_runs(
     path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,17 +75,11 @@ def test_a_folder_is_called_by_its_name_or_its_runs(
     assert default_name(".") == name
 
 
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [
-        ("glove.840B.300d.txt", "glove.840B.300d"),
-        ("crawl-300d-2M.vec", "crawl-300d-2M"),
-        ("own.vectors", "own.vectors"),
-    ],
-)
-def test_a_file_is_called_by_its_name_without_the_formats_ending(file: str, name: str, tmp_path: Path) -> None:
-    (tmp_path / file).write_text("owl 1 2\n")
-    assert default_name(str(tmp_path / file)) == name
+def test_a_file_is_called_by_its_name_without_the_formats_ending(tmp_path: Path) -> None:
+    names = {"glove.840B.300d.txt": "glove.840B.300d", "crawl-300d-2M.vec": "crawl-300d-2M", "own.words": "own.words"}
+    for file, name in names.items():
+        (tmp_path / file).write_text("owl 1 2\n")
+        assert default_name(str(tmp_path / file)) == name
 
 
 def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:

@@ -125,11 +125,9 @@ def edit(path: Path, **fields: Any) -> None:
     ("file", "fields", "named"),
     [
         (SETTINGS, {"max_seq_length": "128"}, "max_seq_length must be a positive number, not '128'"),
-        (SETTINGS, {"max_seq_length": True}, "max_seq_length must be"),
         (SETTINGS, {"max_seq_length": 2}, "takes 2 tokens, 2 of them special"),
         (SETTINGS, {"do_lower_case": "false"}, "do_lower_case must be true or false, not 'false'"),
         (PROMPTS, {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}, "'passage' is no text among"),
-        (PROMPTS, {"prompts": ["query"], "default_prompt_name": "query"}, "'query' is no text among"),
         (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is no text among"),
         (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive number, not '64'"),
         ("config.json", {"model_type": ["bert"]}, "model_type"),
