@@ -38,7 +38,7 @@ setup(
     packages=find_packages(include=["clearspan*"]),
     package_data={
         "clearspan": ["py.typed"],
-        "clearspan.train": ["model_card.md", "recipes/*.yaml", "sweeps/*.yaml"],
+        "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
     entry_points={"console_scripts": ["clearspan = clearspan.__main__:main"]},

@@ -49,7 +49,7 @@ from benchmarks.synthetic import SPECIAL, wait_for
 from clearspan.common.allocator import keep_tensors
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.engine.optimization import adamw
-from clearspan.train.engine.tracking import flops_per_token, layer_weights, peak_flops
+from clearspan.train.engine.tracking import flops_per_token, peak_flops
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import spans
 from clearspan.train.options import ALL
@@ -185,14 +185,11 @@ class Bench:
 
     def mfu(self, name: str, seconds: float) -> float | None:
         """Return the share of the device's peak FLOP/s that a step attains with real tokens."""
-        peak, encoder = peak_flops(self.device), self.learners["packed"].encoder
+        peak = peak_flops(self.device)
         if not peak:
             return None
         tokens, sequences, _ = self.sizes(name)
-        flops = flops_per_token(
-            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
-        )
-        return flops * tokens / seconds / peak
+        return flops_per_token(self.learners["packed"], tokens / sequences) * tokens / seconds / peak
 
     def sizes(self, name: str) -> tuple[float, ...]:
         """Return the mean (real tokens, sequences, padded rows) of a step."""

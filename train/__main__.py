@@ -59,7 +59,8 @@ def command(given: argparse.Namespace) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    return terminal.run("train", lambda: work(parser(prog), argv), (ValueError, RuntimeError), remedy="run it again")
+    expected = (ValueError, RuntimeError, OSError)
+    return terminal.run("train", lambda: work(parser(prog), argv), expected, remedy="run it again")
 
 
 def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
@@ -68,7 +69,8 @@ def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
     options = checked(root, run.Training, given)
     if options.list:
         return run.list_recipes()
-    return run.check(options) or launch(command(given))
+    run.check(options)
+    return launch(command(given))
 
 
 def launch(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from clearspan.common.model_folder import EncoderError, some
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.build_encoder import build_encoder
+from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
@@ -190,10 +191,8 @@ def build_learner(
     texts = [dataset for dataset in datasets.values() if dataset.manifest.tokenizer is not None]
     encoder = build_encoder(recipe, tokenizer, texts)
     special = encoder.special_tokens(tokenizer)
-    try:
+    with naming(f"model.train {recipe.model.train}"):
         encoder.freeze(recipe.model.train)
-    except EncoderError as error:
-        raise RecipeError(f"model.train {recipe.model.train}: {error}") from None
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
     predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
     if not predicting:
@@ -235,11 +234,7 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
     Raises:
         StreamError: a dataset has too few examples, or a batch size is not a multiple of the ranks.
     """
-    micro_batches = recipe.training.gradient_accumulation_steps
-    streams = {
-        name: _stream(recipe, name, datasets[name], learner, data.batch_size, micro_batches, rank, ranks, data.share)
-        for name, data in recipe.data.items()
-    }
+    streams = {name: _stream(recipe, name, datasets[name], learner, rank, ranks) for name in recipe.data}
     return Feed(streams, recipe.training.primary)
 
 
@@ -278,23 +273,17 @@ def build_held_out(
                 f"{key}: {held_out.num_examples} {held_out.manifest.kind} are fewer than the {size} of a {unit}, which "
                 f"are contrasted with each other: hold out more, lower data.{name}.batch_size{mend}"
             )
-        micro_batches = training.gradient_accumulation_steps if training.gradient_caching else 1
-        streams[name] = _stream(recipe, name, held_out, learner, size, micro_batches, rank, ranks)
+        streams[name] = _stream(recipe, name, held_out, learner, rank, ranks, held_out=True)
     return HeldOut(streams, learner) if streams else None
 
 
 def _stream(
-    recipe: Recipe,
-    name: str,
-    dataset: Dataset,
-    learner: Learner,
-    batch_size: int,
-    micro_batches: int,
-    rank: int,
-    ranks: int,
-    share: float = 1.0,
+    recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
 ) -> ExampleStream:
-    data = recipe.data[name]
+    """Return the stream of a dataset; that of held-out examples is over all of them, and its step is what is contrasted
+    with each other.
+    """
+    data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"
     objectives = [objective for turn in learner.turns for objective in learner.of_turn(turn)]
     needs: dict[str, list[int]] = {}
@@ -310,15 +299,15 @@ def _stream(
     return ExampleStream(
         name,
         dataset,
-        batch_size,
-        recipe.training.seed,
+        recipe.contrasted(name) if held_out else data.batch_size,
+        training.seed,
         data.shuffle_shards,
         min_tokens=shortest,
         measured=measured,
         skip_short=shortest > 0 and data.short_documents != "error",
-        micro_batches=micro_batches,
+        micro_batches=1 if held_out and not training.gradient_caching else training.gradient_accumulation_steps,
         rank=rank,
         ranks=ranks,
-        share=share,
-        whole=recipe.training.gradient_caching,
+        share=1.0 if held_out else data.share,
+        whole=training.gradient_caching,
     )

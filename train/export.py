@@ -176,14 +176,14 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
     checkpoints = Checkpoints(run)
-    checkpoint = checkpoint or ("best" if checkpoints.best() else "last")
-    tag = checkpoints.tag(checkpoint)
+    chosen, tag = checkpoints.choose(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     step = int(tag.removeprefix("step-"))
-    write_folder(encoder, tokenizer, out, recipe, _origin(run, step))
-    if (checkpoint, step) == ("best", 0):
+    origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
+    write_folder(encoder, tokenizer, out, recipe, origin)
+    if (chosen, step) == ("best", 0):
         return f"{UNCHANGED}: its first checkpoint"
-    return f"the {checkpoint} checkpoint, that of step {step:,}"
+    return f"the {chosen} checkpoint, that of step {step:,}"
 
 
 def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
@@ -197,11 +197,6 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
         check_replaceable(out)
         with _replacing(out, KIND) as part:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
-
-
-def _origin(run: Path, step: int) -> Origin:
-    """Return the facts about a run's data, and the scores of a step."""
-    return Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:

@@ -22,6 +22,9 @@ from clearspan.train.objectives._gradient_caching import Cached, Part, cache
 from clearspan.train.options import ALL
 from clearspan.train.schedules import LAYERS
 
+COUNTS = ("tokens", "tokens_cut", "masks_cut")
+"""Metrics that are sums over sequences; all others are means."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
@@ -86,11 +89,6 @@ class Learner(nn.Module):
         """Return the shards' columns of a dataset that its objectives read."""
         readers = (objective for objective in self._objectives if objective.data == dataset)
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
-
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprints of the objectives that have one, by name (`Objective.fingerprint`)."""
-        hashes = {objective.name: objective.fingerprint() for objective in self._objectives}
-        return {name: fingerprint for name, fingerprint in hashes.items() if fingerprint}
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
         """Return each objective's columns for a rank's rows of its dataset, by name. Called on the host."""
@@ -163,12 +161,10 @@ class Learner(nn.Module):
             if objective.name in losses:
                 continue
             encoded = Encoded(forward, objective.name, measured, objective.pools)
-            loss, own_metrics = objective.trained_loss(encoded, prepared.requests[objective.name].context)
-            if cached:
-                loss = loss * cached.shares.get(objective.name, 1.0)
-            losses[objective.name] = objective.weight * loss
-            metrics[f"{objective.name}/loss"] = loss.detach()
-            metrics.update({f"{objective.name}/{key}": value for key, value in own_metrics.items()})
+            share = cached.shares.get(objective.name, 1.0) if cached else 1.0
+            context = prepared.requests[objective.name].context
+            losses[objective.name], named = objective.weighted_loss(encoded, context, share)
+            metrics |= named
         metrics["tokens"] = prepared.packed.num_tokens.detach()
         if prepared.static:
             metrics["tokens_cut"] = prepared.packed.cut.detach()

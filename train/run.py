@@ -58,26 +58,22 @@ def words(options: Training) -> list[str]:
     return [*commands.words({"recipe": options.recipe, **switches}), *options.overrides]
 
 
-def check(options: Training) -> int:
-    """Check the recipe, its datasets' manifests and its output folder before ranks start; return 0, or the exit code
-    after printing what is wrong.
+def check(options: Training) -> None:
+    """Check the recipe, its datasets' manifests and its output folder before ranks start.
+
+    Raises:
+        RecipeError, ManifestError, OSError: what is wrong.
     """
     from clearspan.shards import Dataset
-    from clearspan.shards.manifest import ManifestError
     from clearspan.train import run_folder
     from clearspan.train.config.recipe import load
-    from clearspan.train.options import RecipeError
 
-    try:
-        recipe = load(options.recipe, options.overrides)
-        for data in recipe.data.values():
-            Dataset(data.path)
-        run_folder.check(recipe, options.resume)
-        with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
-            return 0
-    except (RecipeError, ManifestError, OSError) as error:
-        print(f"train: {terminal.one_line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, RecipeError) else 1
+    recipe = load(options.recipe, options.overrides)
+    for data in recipe.data.values():
+        Dataset(data.path)
+    run_folder.check(recipe, options.resume)
+    with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
+        pass
 
 
 def main(argv: list[str] | None = None) -> int:

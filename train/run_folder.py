@@ -15,17 +15,16 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
 from clearspan.common import files
 from clearspan.common.encoder.fingerprint import digest, model_sha256
-from clearspan.common.model_folder import EncoderError
 from clearspan.eval.files import MissingDataError
 from clearspan.shards import Dataset
+from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import is_written, load_saved, to_file
-from clearspan.train.config.resume_policy import differing, flat, shaping
+from clearspan.train.config.resume_policy import differing, flat, matches, shaping
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
@@ -33,8 +32,6 @@ TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
 """Keys that name what a run reads: datasets; files and folders of models."""
-CHOOSING = ("data.*.validation", "training.eval_data")
-"""Keys of `DATASETS` and `FILES` that a resumed run may replace by others."""
 
 
 def tags(run: Path) -> list[str]:
@@ -44,24 +41,20 @@ def tags(run: Path) -> list[str]:
 
 
 def dataset_sha256(folder: str | Path) -> str:
-    """Return a hash of a dataset's examples, in their order, and of its tokenizer, from its manifest.
+    """Return a hash of a dataset's examples, in their order, and of its resources, from its manifest.
 
-    The tokenizer counts because shards hold no special tokens: it adds them to each sequence.
+    The tokenizer counts because shards hold no special tokens: it adds them to each sequence. Synonyms make views.
 
     Raises:
         ManifestError, OSError: the manifest cannot be read.
     """
     dataset = Dataset(folder)
-    tokenizer = dataset.manifest.tokenizer
     shards = [[shard.sha256, shard.examples] for shard in dataset.shards]
-    return digest(shards=shards, tokenizer=tokenizer.sha256 if tokenizer else None)
+    return digest(shards=shards, resources=dataset.manifest.resources)
 
 
-def inputs(recipe: Recipe, keys: tuple[str, ...] = ("*",)) -> dict[str, str]:
+def inputs(recipe: Recipe) -> dict[str, str]:
     """Return a hash of everything that a run reads besides its recipe, by recipe key.
-
-    Args:
-        keys: patterns of the keys to look at.
 
     Raises:
         RecipeError: a file or a folder of a model cannot be read.
@@ -69,29 +62,23 @@ def inputs(recipe: Recipe, keys: tuple[str, ...] = ("*",)) -> dict[str, str]:
     """
     read = {}
     for key, value in flat(dataclasses.asdict(recipe)).items():
-        if not value or not _matches(key, keys) or (key, value) == ("training.eval_data", HELD_OUT):
-            continue
-        if _matches(key, FILES):
+        if value and matches(key, FILES):
             read[key] = _file_sha256(key, value)
-        elif _matches(key, DATASETS):
+        elif value and matches(key, DATASETS):
             read[key] = dataset_sha256(value)
     return read
 
 
 def _file_sha256(key: str, value: str) -> str:
     path = Path(value)
-    try:
+    with naming(key, OSError, MissingDataError):
         if key == "training.eval_data":
+            if value == HELD_OUT:
+                return value  # the texts of data.NAME.validation
             from clearspan.eval.tasks.sts import stsb_dev_file  # here: it takes a second to import
 
             path = stsb_dev_file(value)
         return model_sha256(path) if path.is_dir() else files.sha256(path)
-    except (OSError, EncoderError, MissingDataError) as error:
-        raise RecipeError(f"{key}: {error}") from None
-
-
-def _matches(key: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(key, pattern) for pattern in patterns)
 
 
 def _read_state(run: Path) -> dict[str, Any]:
@@ -125,7 +112,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     if not tags(run):
         return "new"
     differences = differing(load_saved(run / RECIPE, recipe), recipe)
-    if changed := [key for key in differences if not fnmatch(key, "data.*.path")]:  # `check` compares the content
+    if changed := [key for key in differences if not matches(key, ["data.*.path"])]:  # `check` compares the content
         mend = "name another output, or continue it with --resume"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
     return "finished" if _read_state(run)["finished"] and (run / MODEL).is_dir() else "halted"
@@ -208,13 +195,11 @@ def _check_same(run: Path, recipe: Recipe) -> None:
             f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
             f"see {saved}, or start a new run"
         )
-    read = _read_state(run)["inputs"]
-    before, values = (flat(dataclasses.asdict(each)) for each in (started_with, recipe))
-    for key, sha256 in inputs(recipe).items():
-        may_be_another = before.get(key) != values[key] and _matches(key, CHOOSING)
-        if read.get(key) != sha256 and not may_be_another:
+    read, reads, values = _read_state(run)["inputs"], inputs(recipe), flat(dataclasses.asdict(recipe))
+    for key in {**reads, **read}:
+        if read.get(key) != reads.get(key):
             reason = f"is no longer what the run in {run} read: put it back, or start a new run"
-            raise RecipeError(f"{key} {values[key]}: {reason}")
+            raise RecipeError(f"{key} {values[key] or '(none)'}: {reason}")
 
 
 def _check_written(run: Path) -> None:

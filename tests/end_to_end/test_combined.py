@@ -46,15 +46,14 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     run, scores = tmp_path / "run", tmp_path / "scores"
     paths = [f"data.{kind}.path={shards / kind}" for kind in kinds]
     options = [f"output={run}", f"training.max_steps={STEPS}", "training.logging_steps=1", "training.bf16=false"]
-    trained = train_alone(*paths, *options, recipe="combined-demo", quiet=False)
-    assert "data.documents: starts epoch 2 over its" in trained.stdout + trained.stderr
+    train_alone(*paths, *options, recipe="combined-demo", quiet=False)
 
     losses = first_and_last(run, [f"{name}/loss" for name in OBJECTIVES])
     assert all(last < first for first, last in losses), dict(zip(OBJECTIVES, losses, strict=True))
     shares = first_and_last(run, [f"{name}/accuracy" for name in CONTRASTS])
     assert all(last > first for first, last in shares), dict(zip(CONTRASTS, shares, strict=True))
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert all(line[f"examples_per_s/{kind}"] > 0 for kind in kinds)
+    assert all(line[f"examples_per_s/{kind}"] > 0 for kind in kinds) and line["epoch/documents"] > 1
 
     results = scored(run / "model", some_sts(shared_data, tmp_path / "senteval", "STS/STSBenchmark"), scores)
     assert results["scores"]["STSBenchmark"]["spearman"] > 0

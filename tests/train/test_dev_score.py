@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +16,11 @@ from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.options import RecipeError
 from clearspan.train.selection.dev_score import evaluator
-from clearspan.train.selection.model_selection import selection_criterion
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone, train_on_ranks
-from tests.train.runs import copied, same_weights, without_its_last_checkpoint
+from tests.train.runs import same_weights, without_its_last_checkpoint
 from tests.train.test_card import ENCODER
 
-PAIRS = "It is sunny today,The sun shines,0.9\nIt is sunny today,It rains,0.2\n"
 STEPS = ["training.eval_steps=2", "training.save_steps=2", "training.max_steps=6", "optimizer.learning_rate=0.003"]
 
 
@@ -84,15 +81,6 @@ def test_two_ranks_score_as_one(run: Path, options: list[str], tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_another_score_on_resume_forgets_the_best(run: Path, options: list[str], tmp_path: Path) -> None:
-    again = copied(run, tmp_path / "run")
-    words = [word for word in options if "eval_data" not in word and "max_steps" not in word]
-    train_alone(*words, "training.max_steps=8", f"output={again}", "--resume")
-    assert list(dev_scores(again)) == [0, 2, 4, 6]
-    assert Checkpoints(again).best() in ("step-00000006", "step-00000008")
-
-
-@pytest.mark.slow
 def test_fewer_texts_than_a_batch_are_scored_without_losses(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,28 +115,3 @@ def test_each_score_has_its_own_name() -> None:
     assert names == {"heldout": "held-out texts", "a/SENTEVAL": "STS-B dev", "b/de.tsv": "de.tsv"}
     text = card(ENCODER, "mine", "training: {eval_data: heldout}\n", Origin(4, {}, {4: {"dev_score": 51.5}}))
     assert "| held-out texts, MRR in percent |  | 51.5 |" in text
-
-
-def test_scores_of_other_texts_or_pairs_do_not_compare(
-    options: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
-) -> None:
-    """What they hold counts, wherever it is: a file that was edited is another one, and a moved one is not."""
-    kept, pairs = tmp_path / "kept.csv", tmp_path / "pairs.csv"
-    kept.write_text(PAIRS)
-    other = write_dataset(tmp_path / "other", documents[-30:], tokenizer_folder)
-
-    def criterion(*words: str) -> str:
-        recipe = load("demo", [*options, "output=unused", *words])
-        return selection_criterion(recipe, None)
-
-    def of_pairs(content: str) -> str:
-        pairs.write_text(content)
-        return criterion(f"training.eval_data={pairs}")
-
-    names = [criterion(), criterion(f"data.text.validation={other}"), of_pairs(PAIRS)]
-    names += [of_pairs(PAIRS.replace("sunny", "cloudy")), of_pairs(PAIRS.replace("0.2", "0.3"))]
-    assert len(set(names)) == 5
-    moved = shutil.copytree(tmp_path / "other", tmp_path / "moved")
-    assert criterion(f"data.text.validation={moved}") == names[1]
-    assert criterion(f"training.eval_data={kept}") == names[2]
-    assert criterion("training.eval_data=''") == ""

@@ -94,13 +94,9 @@ def test_a_primary_dataset_that_is_read_many_times_is_named(two: list[str]) -> N
     )
 
 
-def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
+def test_epochs_are_counted_with_the_fraction_of_the_current_one(two: list[str]) -> None:
     _, feed = feed_of(two)
-    ended = {"text": StreamState(0, 16), "more": StreamState(0, 8)}
-    begun = {"text": StreamState(0, 24), "more": StreamState(1, 4)}
-    assert feed.begun(feed.start(), ended) == []
-    assert feed.begun(ended, begun) == ["data.more: starts epoch 2 over its 10 examples"]
-    assert feed.epochs(begun)["more"] == 1.4
+    assert feed.epochs({"text": StreamState(0, 24), "more": StreamState(1, 4)})["more"] == 1.4
 
 
 def test_datasets_of_different_tokenizers_are_refused(two: list[str], sentences_folder: Path) -> None:

@@ -23,7 +23,11 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("objectives.simsce.dropout=0.1", "did you mean objectives.simcse?"),
         ("objectives.mine.type=simsce", "did you mean objectives.simcse?"),
         ("objectives.span=null", "the recipe has no such entry to leave out; did you mean objectives.spans?"),
-        ("data.txt.path=x", "objectives.spans.data is not set; name the one of the datasets that it reads: text, txt"),
+        ("data.txt.path=x", "data.txt: the recipe has no such entry; did you mean data.text?"),
+        (
+            "data.more.path=x",
+            "objectives.spans.data is not set; name the one of the datasets that it reads: text, more",
+        ),
         ("trainning.max_steps=4", "unknown key 'trainning'; did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
         ("training.max_steps=many", "training.max_steps: 'many' should be a valid integer"),

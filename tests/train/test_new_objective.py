@@ -98,7 +98,7 @@ class Classes(ExampleObjective):
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__(config, setting)
         if setting.modality is None:
-            raise ValueError(f"objectives.{setting.name}: data.{setting.data} holds no pictures")
+            raise ValueError(f"data.{setting.data} holds no pictures")
         self.modality = setting.modality
         with setting.drawing_head():
             self.head = nn.Linear(setting.dim, config.classes)

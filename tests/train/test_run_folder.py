@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import clearspan
+from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.train import api, run, run_folder
 from clearspan.train.config.recipe import load
@@ -114,10 +115,15 @@ def test_the_same_shards_with_another_tokenizer_are_other_data(
     assert len(set(map(run_folder.dataset_sha256, made))) == 2
 
 
-def test_other_pairs_may_judge_a_run_that_resumes(recipe: Recipe, tmp_path: Path) -> None:
+def test_other_pairs_do_not_judge_a_run_that_resumes(recipe: Recipe, tmp_path: Path) -> None:
+    """Their scores do not compare; the same pairs may lie elsewhere."""
     begin(recipe)
+    shutil.copy(tmp_path / "pairs.csv", tmp_path / "moved.csv")
+    run_folder.check(load("demo", words(tmp_path, f"training.eval_data={tmp_path / 'moved.csv'}")), resume=True)
     (tmp_path / "more.csv").write_text("a cat,a dog,3\n")
-    run_folder.check(load("demo", words(tmp_path, f"training.eval_data={tmp_path / 'more.csv'}")), resume=True)
+    for other in (tmp_path / "more.csv", ""):
+        with pytest.raises(RecipeError, match=r"^training\.eval_data .*: is no longer what the run in"):
+            run_folder.check(load("demo", words(tmp_path, f"training.eval_data={other}")), resume=True)
 
 
 def test_without_its_record_a_run_is_refused(recipe: Recipe, tmp_path: Path) -> None:
@@ -132,7 +138,8 @@ def test_the_command_refuses_before_it_starts_ranks(
 ) -> None:
     def checked(*more: str) -> tuple[int, str]:
         options = parse(run.Training, ["--recipe", "demo", *words(tmp_path), *more])
-        return run.check(options), capsys.readouterr().err
+        code = terminal.run("train", lambda: run.check(options) or 0, (ValueError, OSError))
+        return code, capsys.readouterr().err
 
     assert checked() == (0, "") and not (tmp_path / "run").exists()
     begin(recipe)

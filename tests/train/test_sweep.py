@@ -185,7 +185,7 @@ def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None
 
 @pytest.mark.exhaustive
 def test_a_sweep_that_is_interrupted_saves_and_continues(tiny: list[str], tmp_path: Path) -> None:
-    """The command itself, with the launcher below it: signaled when a second epoch begins."""
+    """The command itself, with the launcher below it: signaled when it has trained for a while."""
     words = ["--recipe", "demo", *tiny, "training.max_steps=60", "--grid", "training.seed=1,2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
@@ -197,7 +197,7 @@ def test_a_sweep_that_is_interrupted_saves_and_continues(tiny: list[str], tmp_pa
 
     process = started()
     assert process.stdout is not None
-    printed = next((line for line in process.stdout if "starts epoch" in line), "")
+    printed = next((line for line in process.stdout if "step 20/60" in line), "")
     assert printed, process.communicate()[1]
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)

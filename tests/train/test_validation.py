@@ -119,7 +119,7 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
         judge = Judge(load("demo", [*words, "training.eval_steps=2", "output=o"]), None, held_out, True)
         figures, better = judge.judge(engine)
         assert figures["validation/simcse/accuracy"] == 1 and figures["validation/simcse/loss"] > 0
-        assert judge.enabled and bool(judge.criterion) == better == picks
+        assert judge.enabled and judge.picks == better == picks
         assert figures.get("validation/loss") == (0.5 * figures["validation/mlm/loss"] if picks else None)
         (note,) = held_out.notes()
         picked = (

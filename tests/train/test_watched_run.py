@@ -73,9 +73,7 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
     """By another number of steps, and with what does not shape it as the user likes it now."""
     run = runs.copied(late[0], tmp_path / "run")
     given = [*watched, f"output={run}", "--resume"]
-    longer = train_alone(
-        *given, "training.max_steps=6", "training.logging_steps=2", "training.eval_steps=0", "data.text.validation="
-    )
+    longer = train_alone(*given, "training.max_steps=6", "training.logging_steps=2")
     assert "6 steps in place of 4; the learning rate follows the schedule of the new length" in longer.stdout
     assert [line["step"] for line in lines(run) if "loss" in line] == [1, 2, 3, 4, 6]
     saved = (run / "recipe.yaml").read_text()

@@ -3,21 +3,29 @@
 import json
 import os
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+from clearspan.train.engine.loop import Trainer
 
-from clearspan.train.engine import nan_guard
-
-add = nan_guard.Recent.add
-
-
-def told(recent: nan_guard.Recent, step: int, ids: Mapping[str, list[Tensor]], figures: Sequence[Tensor]) -> None:
-    lines = Path(os.environ["TOLD"]) / f"{step}.{os.environ['RANK']}"
-    lines.write_text(json.dumps({name: [batch.tolist() for batch in batches] for name, batches in ids.items()}))
-    add(recent, step, ids, figures)
+train_step = Trainer._train_step
 
 
-nan_guard.Recent.add = told  # type: ignore[method-assign]
+def told(trainer: Trainer, batches: Iterator[Any], clock: Any) -> Any:
+    ids: dict[str, list[list[int]]] = {}
+
+    def told_batches() -> Iterator[Any]:
+        for micro_batch, after in batches:
+            for name, batch in micro_batch.items():
+                ids.setdefault(name, []).append(batch.ids.tolist())
+            yield micro_batch, after
+
+    done = train_step(trainer, told_batches(), clock)
+    lines = Path(os.environ["TOLD"]) / f"{trainer.step + 1}.{os.environ['RANK']}"
+    lines.write_text(json.dumps(ids))
+    return done
+
+
+Trainer._train_step = told  # type: ignore[method-assign]
 runpy.run_path(str(Path(__file__).parent / "terminated_at.py"), run_name="__main__")

@@ -101,10 +101,8 @@ class Adapt(Options):
 
     def check(self) -> None:
         """Raise UsageError for options that do not fit together, with each other or with the texts."""
-        apart = ["--text-field"] if self.text_field else []
-        apart += ["--text-per line"] if self.text_per == "line" else []
-        if self.fields and apart:
-            raise UsageError(f"--fields and {apart[0]}: a text with a title, or texts alone: leave one of them out")
+        if self.fields and self.alone:
+            raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
         if self.model == STATIC_FROM:
             raise UsageError(f"--model {STATIC_FROM}: names no folder; give that of an encoder, {STATIC_FROM}DIR")
         if self.fields and len(self.fields) != 2:
@@ -113,13 +111,17 @@ class Adapt(Options):
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
 
+    @property
+    def alone(self) -> str:
+        """The option by which the texts have no titles; "": none."""
+        return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
+
     @functools.cached_property
     def titles(self) -> tuple[str, ...] | None:
         """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
         from clearspan.train.adapt.fields import usual_fields
 
-        alone = self.text_field or self.text_per == "line"
-        return self.fields or (None if alone else usual_fields(self.inputs, self.encoding))
+        return self.fields or (None if self.alone else usual_fields(self.inputs, self.encoding))
 
     @property
     def encoder(self) -> Path | None:
@@ -201,25 +203,19 @@ def steps(options: Adapt) -> Iterator[Step]:
     """Yield the commands in order; the training's depends on the dataset that earlier ones wrote."""
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
-    line: dict[str, Option] = {
-        "input": options.inputs,
-        "encoding": options.encoding,
-        "holdout_fraction": options.holdout_fraction,
-    }
+    line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
     if given is None:
         reads: dict[str, Option] = {"text_field": options.titles[1]} if options.titles else reading
-        learned = {"input": options.inputs, "encoding": options.encoding, **reads, "size": VOCABULARY}
-        about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
-        yield Step("tokenizer", about, *PIPELINES, ("vocabulary", *words({**learned, "output": tokenizer})))
-    line |= {"tokenizer": tokenizer, "output": texts, "dedup": True}
+        command = ("vocabulary", *words({**line, **reads, "size": VOCABULARY, "output": tokenizer}))
+        yield Step("tokenizer", f"a tokenizer of {VOCABULARY:,} tokens, from the texts", *PIPELINES, command)
+    line |= {"holdout_fraction": options.holdout_fraction, "tokenizer": tokenizer, "output": texts, "dedup": True}
     if options.titles:
         named = f"pairs of {' and '.join(options.titles)}"
         named += " (found by their names; --text-field NAME takes texts without titles)" if not options.fields else ""
         command = ("pairs", *words({**line, "fields": ",".join(options.titles)}))
     else:
-        alone = options.text_field or options.text_per == "line"
-        named = "texts" if alone else "texts (no columns of title and text found)"
+        named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
     yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)

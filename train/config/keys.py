@@ -3,12 +3,13 @@
 Relations between values are checked in `train.options`.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -57,6 +58,16 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "") 
         case "dataclass_type" | "dict_type":
             message = f"{key}: {value!r:.80} should be a mapping of options"
     raise RecipeError(message)
+
+
+@contextlib.contextmanager
+def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
+    """Raise RecipeError, which begins with a key, for a ValueError or an error of the other expected types."""
+    expected = (ValueError, *expected)
+    try:
+        yield
+    except expected as error:
+        raise RecipeError(f"{key}: {error}") from None
 
 
 def nearest_key(key: str, known: Iterable[str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from clearspan.common.parsing import did_you_mean
+from clearspan.train.config.keys import naming
 from clearspan.train.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
@@ -88,10 +89,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     Raises:
         RecipeError: the file is not YAML, or not a mapping.
     """
-    try:
+    with naming(str(path)):
         content = parse(path.read_text(encoding="utf-8")) or {}
-    except ValueError as error:
-        raise RecipeError(f"{path}: {error}") from None
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
     return content
@@ -128,12 +127,10 @@ def read_argument(argument: str) -> dict[str, Any]:
     if not re.fullmatch(r"[\w.-]+=.*", argument, re.DOTALL):
         raise RecipeError(f"{argument!r} is not key=value")
     key, _, text = argument.partition("=")
-    try:
+    with naming(f"the argument {argument[:80]!r}"):
         if " #" in text and text[0] not in "'\"":
             raise ValueError("' #' begins a comment of YAML: put the value in quotes")
         value = parse(text)
-    except ValueError as error:
-        raise RecipeError(f"the argument {argument[:80]!r}: {error}") from None
     first, *others = key.split(".")
     for part in reversed(others):
         value = {part: value}

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearspan.common.parsing import closest
-from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset
-from clearspan.train.config.keys import nearest_key, typed
+from clearspan.train.config.keys import naming, nearest_key, typed
 from clearspan.train.config.layers import (
     dump,
     find,
@@ -59,9 +58,9 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     try:
         files = merge_layers(read_layers(path))
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
-        _check_left_out(files, arguments)
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
         merged = functools.reduce(merge, words, without_replaced(files, arguments))
+        _check_names(files, arguments, merged)
         recipe = _typed(merged)
         for key, value in flat(merged).items():
             refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
@@ -84,25 +83,23 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     for key, value in flat(merge_layers(read_layers(path))).items():
         if key.endswith(".type") and ":" in str(value) and value not in named:
             raise RecipeError(f"{path}: its run has {key} {value}, which this recipe does not name: start a new run")
-    try:
+    with naming(str(path)):
         return load(str(path))
-    except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from None
 
 
-def _check_left_out(files: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raise RecipeError for a null that leaves out no entry, and whose name is similar to that of one."""
+def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a new entry whose name is similar to that of an old one, if it is null, which leaves out
+    nothing, or a dataset that no objective names.
+    """
     for section in ("data", "objectives"):
         existing: Any = files.get(section)
         changes: Any = arguments.get(section)
         for name, value in changes.items() if isinstance(changes, dict) and isinstance(existing, dict) else ():
             near = closest(name, map(str, existing))
-            refuse(
-                (
-                    value is None and name not in existing and near is not None,
-                    f"{section}.{name}: the recipe has no such entry to leave out; did you mean {section}.{near}?",
-                )
-            )
+            unnamed = section == "data" and name not in flat(merged).values()
+            if name not in existing and near is not None and (value is None or unnamed):
+                what = f"no such entry{' to leave out' if value is None else ''}"
+                raise RecipeError(f"{section}.{name}: the recipe has {what}; did you mean {section}.{near}?")
 
 
 def _typed(content: dict[Any, Any]) -> Recipe:
@@ -129,10 +126,8 @@ def _typed(content: dict[Any, Any]) -> Recipe:
             raise RecipeError(
                 f"{key}: no type {type_!r}, and the recipe has {', '.join(others) or 'no others'}; {mend}"
             )
-        try:
+        with naming(f"{key}.type"):
             config = objectives.config_class(type_)
-        except PluginError as error:
-            raise RecipeError(f"{key}.type {error}") from None
         recipe.objectives[name] = typed(config, options, f"{key}.")
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
     for name, options in sections["turns"].items():
@@ -188,23 +183,17 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
     if type_ == kind and kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
         return None
-    try:
+    with naming(f"{key}.type"):
         options_class = modalities.config_class(type_)
-    except PluginError as error:
-        raise RecipeError(f"{key}.type {error}") from None
-    refuse(
-        (
-            config.short_documents != "error",
-            f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short",
-        ),
-    )
+    if config.short_documents != "error":
+        raise RecipeError(
+            f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short"
+        )
     options = typed(options_class, stated_options, f"{key}.")
     config.modality = ({"type": type_} if type_ != kind else {}) | dataclasses.asdict(options)
-    try:
+    with naming(key):
         options.check()
         return modalities.build(type_, options, dataset)
-    except ValueError as error:
-        raise RecipeError(f"{key}: {error}") from None
 
 
 def to_yaml(recipe: Recipe) -> str:

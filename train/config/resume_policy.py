@@ -4,7 +4,7 @@ All other keys shape the run: with another value, a resumed run would equal neit
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
@@ -46,12 +46,12 @@ def differing(saved: Recipe, current: Recipe) -> list[str]:
 
 def shaping(saved: Recipe, current: Recipe) -> list[str]:
     """Return the keys that shape a run and differ between its saved recipe and the current one."""
-    return [key for key in differing(saved, current) if not is_free(key)]
+    return [key for key in differing(saved, current) if not matches(key, FREE)]
 
 
-def is_free(key: str) -> bool:
-    """Return whether a key may change when a run resumes."""
-    return any(fnmatch(key, free) for free in FREE)
+def matches(key: str, patterns: Iterable[str]) -> bool:
+    """Return whether a key is one of those that patterns stand for."""
+    return any(fnmatch(key, pattern) for pattern in patterns)
 
 
 def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:

@@ -5,7 +5,7 @@ Rows (host) -> each objective's `collate` -> Columns -> Batch (device)
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
 spectrograms (frames, 128) of any length.
 """
 Columns = dict[str, Column]
+Kind = TypeVar("Kind")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,21 +42,20 @@ class Rows:
 
     def listed(self, name: str) -> list[Any]:
         """Return a column of encoded files, texts or spectrograms."""
-        column = self.columns[name]
-        assert isinstance(column, list)
-        return column
+        return _of_type(list, self.columns[name])
 
     def numbers(self, name: str) -> np.ndarray:
         """Return a column of numbers."""
-        column = self.columns[name]
-        assert isinstance(column, np.ndarray)
-        return column
+        return _of_type(np.ndarray, self.columns[name])
 
     def ragged(self, name: str) -> Ragged:
         """Return a column of token lists."""
-        column = self.columns[name]
-        assert isinstance(column, Ragged)
-        return column
+        return _of_type(Ragged, self.columns[name])
+
+
+def _of_type(type_: type[Kind], column: object) -> Kind:
+    assert isinstance(column, type_)
+    return column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,15 +92,11 @@ class Batch:
 
     def lists(self, name: str) -> TokenLists:
         """Return a column of token lists."""
-        column = self.columns[name]
-        assert isinstance(column, TokenLists)
-        return column
+        return _of_type(TokenLists, self.columns[name])
 
     def values(self, name: str) -> Tensor:
         """Return a column of numbers, (B, ...)."""
-        column = self.columns[name]
-        assert isinstance(column, Tensor)
-        return column
+        return _of_type(Tensor, self.columns[name])
 
     def sequences(self, name: str, keys: Tensor, max_tokens: int) -> Sequences:
         """Return a column of token lists as a block of a request.

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from clearspan.shards import Dataset
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
 
@@ -42,31 +41,20 @@ class Feed:
             for name, stream in self.streams.items()
         }
 
-    def begun(self, before: FeedState, after: FeedState) -> list[str]:
-        """Return a line for each dataset that started a new epoch between two states.
-
-        Only epochs 2, 3 and powers of 2 are reported, as a small dataset may have thousands.
-        """
-        return [
-            f"data.{name}: starts epoch {after[name].epoch + 1} over its {_count(stream)} examples"
-            for name, stream in self.streams.items()
-            if any(_reported(number) for number in range(before[name].epoch + 2, after[name].epoch + 2))
-        ]
-
     def notes(self, total: int) -> list[str]:
         """Return a line for each dataset but the primary one that `total` steps do not read exactly once, and one if
         they read the primary one more than `MANY_TIMES`.
         """
         times = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
         lines = [
-            f"data.{name}: its {_count(stream)} examples are read {times[name]} while data.{self.primary} is read "
-            f"{times[self.primary]}"
+            f"data.{name}: its {stream.num_examples:,} examples are read {times[name]} while data.{self.primary} is "
+            f"read {times[self.primary]}"
             for name, stream in self.streams.items()
             if name != self.primary and times[name] != "once"
         ]
         if total > MANY_TIMES * self.steps_per_epoch:
             lines.append(
-                f"data.{self.primary}: its {_count(self.streams[self.primary])} examples are read "
+                f"data.{self.primary}: its {self.streams[self.primary].num_examples:,} examples are read "
                 f"{times[self.primary]} in {total:,} steps; to read them less often, set training.epochs"
             )
         return lines
@@ -100,24 +88,8 @@ class Feed:
                 source.close()  # type: ignore[attr-defined]
 
 
-def _reported(number: int) -> bool:
-    """Return whether the start of an epoch is reported."""
-    return number == 3 or number & (number - 1) == 0
-
-
-def _count(stream: ExampleStream) -> str:
-    return f"{stream.num_examples:,}"
-
-
 def _times(passes: float) -> str:
     return "once" if round(passes, 1) == 1 else f"{passes:.1f} times" if passes > 1 else f"{passes:.2g} times"
-
-
-def listed(datasets: Mapping[str, Dataset]) -> str:
-    """Return a line for each shard, in order: its dataset's name, its hash, its number of examples."""
-    return "".join(
-        f"{name} {shard.sha256} {shard.examples}\n" for name, dataset in datasets.items() for shard in dataset.shards
-    )
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:

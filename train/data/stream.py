@@ -16,9 +16,9 @@ not consumed.
 """
 
 import dataclasses
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class StreamState:
     position: int = 0
 
 
+@dataclasses.dataclass(eq=False)
 class ExampleStream:
     """An endless stream of batches over one dataset.
 
@@ -68,41 +69,36 @@ class ExampleStream:
         ShardError: a shard is damaged (on counting, or later on reading).
     """
 
-    def __init__(
-        self,
-        name: str,
-        dataset: Dataset,
-        batch_size: int,
-        seed: int,
-        shuffle_shards: int,
-        min_tokens: int = 0,
-        measured: str = "tokens",
-        skip_short: bool = False,
-        micro_batches: int = 1,
-        rank: int = 0,
-        ranks: int = 1,
-        share: float = 1.0,
-        whole: bool = False,
-    ) -> None:
-        if batch_size % (ranks * micro_batches):
-            times = f" x training.gradient_accumulation_steps {micro_batches}" if micro_batches > 1 else ""
+    name: str
+    dataset: Dataset
+    batch_size: int
+    seed: int
+    shuffle_shards: int
+    min_tokens: int = 0
+    measured: str = "tokens"
+    skip_short: bool = False
+    micro_batches: int = 1
+    rank: int = 0
+    ranks: int = 1
+    share: float = 1.0
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        name, batch_size = self.name, self.batch_size
+        self.examples, left = divmod(batch_size, self.ranks * self.micro_batches)
+        if left:
+            times = f" x training.gradient_accumulation_steps {self.micro_batches}" if self.micro_batches > 1 else ""
             raise StreamError(
-                f"data.{name}.batch_size {batch_size} is not a multiple of the {ranks} ranks{times}: "
+                f"data.{name}.batch_size {batch_size} is not a multiple of the {self.ranks} ranks{times}: "
                 "use a number of ranks that divides it, or another batch size"
             )
-        self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
-        self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
-        self.measured = measured
-        self.micro_batches, self.rank, self.ranks = micro_batches, rank, ranks
-        self.examples = batch_size // (ranks * micro_batches)
-        self.share, self.whole = share, whole
         self.num_shared, self.num_short = self._counts()
         if self.num_examples < batch_size:
-            short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the objectives need)"
+            short = f" (after {self.num_short} shorter than the {self.min_tokens} tokens that the objectives need)"
             mend = ", or num_anchors, max_span or min_distance" if self.num_short else ""
-            of_share = f" of a share of {share:g}" if share < 1 else ""
+            of_share = f" of a share of {self.share:g}" if self.share < 1 else ""
             raise StreamError(
-                f"data.{name}.path {dataset.folder}: {self.num_examples} {dataset.manifest.kind}{of_share}"
+                f"data.{name}.path {self.dataset.folder}: {self.num_examples} {self.dataset.manifest.kind}{of_share}"
                 f"{short if self.num_short else ''} are fewer than data.{name}.batch_size {batch_size}: lower that"
                 f"{mend}{', or raise the share' if of_share else ''}"
             )
@@ -295,34 +291,12 @@ def prefetch(
     make: Callable[[], Iterator[tuple[Batch, StreamState]]], depth: int
 ) -> Iterator[tuple[Batch, StreamState]]:
     """Run an endless iterator in a thread, at most `depth` items ahead; raise its exceptions here."""
-    items: queue.Queue[tuple[Batch, StreamState] | BaseException] = queue.Queue(maxsize=depth)
-    stopped = threading.Event()
-
-    def put(item: tuple[Batch, StreamState] | BaseException) -> None:
-        while not stopped.is_set():
-            try:
-                items.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
+    items = make()
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
+        ahead = deque(thread.submit(next, items) for _ in range(depth))
         try:
-            for item in make():
-                put(item)
-                if stopped.is_set():
-                    return
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True, name="prefetch")
-    thread.start()
-    try:
-        while True:
-            item = items.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
+            while True:
+                ahead.append(thread.submit(next, items))
+                yield ahead.popleft().result()
+        finally:
+            thread.shutdown(cancel_futures=True)

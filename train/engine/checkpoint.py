@@ -11,19 +11,17 @@ checkpoint cannot run code.
 """
 
 import contextlib
-import os
 import pickle
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
+from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.train.engine.integrity import NAME as MANIFEST
-from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
+from clearspan.train.engine.integrity import DamageError, check_folder, seal_folder
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.run_folder import CHECKPOINTS, TAG, tags
@@ -42,15 +40,13 @@ def write_states(states: Any, path: Path) -> None:
     Raises:
         OSError: the disk is full or broken; the error names the file.
     """
-    with path_in_errors(path), path.open("wb", buffering=COPY_BYTES) as stream:
+    with atomic_write(path) as stream:
         try:
             torch.save(states, stream)
         except RuntimeError as error:  # torch's zip writer raises it while it closes the file, in place of the OSError
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def safe_load(path: Path) -> dict[str, Any]:
@@ -76,7 +72,6 @@ class Checkpoints:
         self.folder = run / CHECKPOINTS
         self.latest: list[tuple[str, str | None]] = []
         """(tag, tag of the best by then) of the last two checkpoints that this process saved or resumed from."""
-        self._reported: set[str] = set()
 
     def tags(self) -> list[str]:
         """Return the names of the step folders, newest first."""
@@ -137,20 +132,22 @@ class Checkpoints:
         load_state(engine, states["optimizer"])
         return dict(states["clearspan"])
 
-    def reset_best(self, best: bool) -> None:
-        """Forget the best step so far, whose score no longer counts; with `best`, the last checkpoint becomes it."""
-        tag, _ = self.latest[-1]
-        self.latest[-1] = (tag, tag if best else None)
-
     def last(self) -> tuple[str, str | None]:
         """Return (tag, tag of the best by then) of the newest undamaged checkpoint; report newer damaged ones.
 
         Raises:
             CheckpointError: there is none.
         """
-        newest, problems = self._newest(_verified, "taking {}, which is whole")
-        if newest:
-            return newest
+        problems: list[str] = []
+        for tag in self.tags():
+            try:
+                content = _verified(self.folder / tag)
+            except DamageError as error:
+                problems.append(str(error))
+                continue
+            if problems:
+                print(f"train: {visible('; '.join(problems))}: taking {tag}, which is whole", file=sys.stderr)
+            return tag, content.get("best")
         if problems:
             raise CheckpointError(
                 f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or start in another folder"
@@ -158,47 +155,25 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def best(self) -> str | None:
-        """Return the tag of the best checkpoint, by the newest readable manifest; report newer unreadable ones."""
-        newest, _ = self._newest(lambda folder: read_manifest(folder, KIND)[0], "taking the best that {} names")
-        return newest[1] if newest else None
+        """Return the tag of the best checkpoint, by the manifest of the newest undamaged one."""
+        return self.last()[1]
 
-    def _newest(
-        self, read: Callable[[Path], dict[str, Any]], choice: str
-    ) -> tuple[tuple[str, str | None] | None, list[str]]:
-        """Return ((tag, tag of the best by then) of the newest checkpoint that `read` accepts, problems of newer ones).
-
-        Args:
-            choice: what to report with the problems; `{}` stands for the tag.
-        """
-        problems: list[str] = []
-        for tag in self.tags():
-            try:
-                content = read(self.folder / tag)
-            except DamageError as error:
-                problems.append(str(error))
-                continue
-            if new := [problem for problem in problems if problem not in self._reported]:
-                print(f"train: {visible('; '.join(new))}: {choice.format(tag)}", file=sys.stderr)
-                self._reported.update(new)
-            return (tag, content.get("best")), problems
-        return None, problems
-
-    def tag(self, name: str) -> str:
-        """Return the tag of the `last` undamaged checkpoint, or of the `best`, after verifying it.
+    def choose(self, name: str | None) -> tuple[str, str]:
+        """Return (name, tag) of the undamaged checkpoint `last` or `best`; without a name, of the best one if there is.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        if name == "last" or not self.tags():
-            return self.last()[0]
-        tag = self.best()
-        if tag is None:
+        last, best = self.last()
+        if name == "last" or (name is None and best is None):
+            return "last", last
+        if best is None:
             raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
         try:
-            _verified(self.folder / tag)
+            _verified(self.folder / best)
         except DamageError as error:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
-        return tag
+        return "best", best
 
     def model_states(self, name: str) -> dict[str, torch.Tensor]:
         """Return the learner's weights by parameter name.
@@ -209,7 +184,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        tag = name if TAG.fullmatch(name) else self.tag(name)
+        tag = name if TAG.fullmatch(name) else self.choose(name)[1]
         return dict(safe_load(self.folder / tag / STATES)["module"])
 
 
@@ -227,7 +202,8 @@ def _remove(checkpoint: Path) -> None:
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):
-        if path.name in (MANIFEST, STATES) or (path.name.startswith(TEMPORARY) and path.name.endswith(MANIFEST)):
+        is_ours = path.name in (MANIFEST, STATES) or path.name.startswith(TEMPORARY)
+        if is_ours and path.name.endswith((MANIFEST, STATES)):
             path.unlink()
     with contextlib.suppress(OSError):
         checkpoint.rmdir()

@@ -5,8 +5,9 @@
 Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         DamageError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
     """
     path = folder / NAME
-    try:
+    with _damage_of(path):
         with path.open("rb") as stream:
             record = unseal(stream.read(MAX_BYTES))
         header = [record.pop(key, None) for key in ("format", "version", "kind")]
@@ -61,25 +62,19 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         if outside := [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]:
             raise ValueError(f"it lists {json.dumps(outside[0])[:80]}, which is outside the folder")
         return record, {name: build(FileInfo, info) for name, info in files.items()}
+
+
+@contextlib.contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Raise DamageError, which names the file, for one that is missing, unreadable or of another content."""
+    try:
+        yield
     except FileNotFoundError:
         raise DamageError(f"{path}: missing") from None
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError) as error:
         raise DamageError(f"{path}: damaged ({error})") from None
-
-
-def _check_file(path: Path, info: FileInfo) -> None:
-    """Raise DamageError for a file that is missing or has changed."""
-    try:
-        if difference := info.difference(path):
-            raise DamageError(f"{path}: damaged ({difference})")
-    except FileNotFoundError:
-        raise DamageError(f"{path}: missing") from None
-    except PermissionError:
-        raise
-    except OSError as error:
-        raise DamageError(f"{path}: cannot be read ({error})") from None
 
 
 def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True) -> dict[str, Any]:
@@ -97,5 +92,7 @@ def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True
     if alone and (added := [name for name in present if name not in files]):
         raise DamageError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
-        _check_file(folder / name, files[name])
+        with _damage_of(folder / name):
+            if difference := files[name].difference(folder / name):
+                raise ValueError(difference)
     return content

@@ -11,7 +11,6 @@ masks and dropout. A run that is stopped anywhere and resumed therefore repeats 
 depends on the rank: on another number of ranks, everything else stays the same.
 """
 
-import hashlib
 import math
 import signal
 from collections.abc import Iterator
@@ -27,24 +26,17 @@ from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.config.resume_policy import lengthened
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
-from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, listed, to_plain
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.draws import Purpose, integer_seed
-from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
+from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.engine.display import Display, device_name
 from clearspan.train.engine.gradients import gradient_norms
-from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
+from clearspan.train.engine.nan_guard import check_finite, check_limit
 from clearspan.train.engine.optimization import AlternatingAdamW, deepspeed_config
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.engine.signals import deadline, launcher_watch
-from clearspan.train.engine.tracking import (
-    Clock,
-    Tracker,
-    backward_shares,
-    flops_per_token,
-    layer_weights,
-    peak_flops,
-)
-from clearspan.train.learner import Learner
+from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, peak_flops
+from clearspan.train.learner import COUNTS, Learner
 from clearspan.train.objectives import Metrics
 from clearspan.train.objectives._gradient_caching import Cached
 from clearspan.train.options import Recipe, RecipeError
@@ -74,10 +66,6 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
                 f"{key} {total} must be more than {section}.warmup_steps {optimizer.warmup_steps}: set one of the two"
             )
     return total
-
-
-COUNTS = ("tokens", "tokens_cut", "masks_cut")
-"""Metrics that are summed over micro-batches, turns and ranks; the mean of all others is logged."""
 
 
 def merged(turns: dict[str, Metrics]) -> Metrics:
@@ -126,7 +114,6 @@ class Trainer:
         )
         self.step, self.state = 0, feed.start()
         self.first_loss: float | None = None
-        self.recent = Recent()
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
         self._pending_stop: tuple[Tensor, Any] | None = None
@@ -136,28 +123,17 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none, or the dataset or a file of an objective has changed.
+            CheckpointError: there is none.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
-        agreed(lambda: self._check_data(saved["data"]))
         self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
+        self.judge.best = saved["best"]
         changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
-        self.judge.resume(saved)
-        if self.judge.criterion_changed:
-            self.checkpoints.reset_best(best=False)
-            changes.append("from here on another score or loss picks the best checkpoint, or none does")
         return [f"{self.run}: {line}" for line in changes]
-
-    def _check_data(self, expected: str) -> None:
-        if expected != self._data_hash():
-            raise CheckpointError(
-                f"{self.run}: a dataset ({', '.join(data.path for data in self.recipe.data.values())}) or a file that "
-                "an objective reads is no longer the one that this run started with: put it back, or start a new run"
-            )
 
     def fit(self) -> None:
         """Train to the last step, or until SIGTERM, SIGINT or `training.max_hours`; then save and return.
@@ -167,7 +143,7 @@ class Trainer:
 
         Raises:
             FloatingPointError: a loss, the gradient norm or the weights are not finite, or a loss has exploded. This is
-                checked at every log and before every save; the examples are written to the run's folder.
+                checked at every log and before every save.
             CheckpointError: a checkpoint could not be saved.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -178,24 +154,17 @@ class Trainer:
         training = self.recipe.training
         clock = Clock()
         try:
-            if self.judge.due_before(self.step):
-                better = self._evaluate()
-                if better and self.step == 0:
-                    self._save({}, better)
-                elif better:
-                    self.checkpoints.reset_best(best=True)
+            if self.judge.enabled and self.step == 0 and self.judge.best == -math.inf and self._evaluate():
+                self._save({}, best=True)
             clock.restart()
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
                 clock.add(metrics["tokens"])
-                epochs_begun = self.feed.begun(self.state, after)
                 self.step, self.state = self.step + 1, after
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
                 if self.tracker:
                     self.tracker.display.advance()
-                    for line in epochs_begun:
-                        self.tracker.display.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
@@ -205,8 +174,6 @@ class Trainer:
                 if better or last or self.stopping or self.step % training.save_steps == 0:
                     self._save(metrics, better)
                     clock.restart()
-        except FloatingPointError as error:
-            raise FloatingPointError(f"{error}{self.recent.save(self.run, self.step, str(error))}") from None
         finally:
             batches.close()
             for number, handler in handlers.items():
@@ -221,12 +188,7 @@ class Trainer:
             with clock.waiting():
                 batch, after = next(batches)
             step.append(batch)
-        metrics = merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)})
-        ids = {name: [batch[name].ids for batch in step] for name in step[0]}
-        norms = [value for name, value in metrics.items() if name.split("/")[0] == "grad_norm"]
-        on_device = [norm for norm in norms if norm.device == metrics["loss"].device]
-        self.recent.add(self.step + 1, ids, [metrics["loss"], *on_device])
-        return metrics, after
+        return merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)}), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
         """Make the update of a turn, the `number`-th of the step."""
@@ -310,7 +272,6 @@ class Trainer:
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
-        self.recent.checked()
         return reduced
 
     def _check_loss(self, loss: float) -> None:
@@ -322,14 +283,13 @@ class Trainer:
             check_limit(loss, limit, self.step)
 
     def _flops_per_token(self, tokens: float) -> float:
-        encoder, sequences = self.learner.encoder, 0
+        sequences = 0
         for turn in self.optimizers:
             for objective in self.learner.of_turn(turn):
                 workload = objective.workload()
                 examples = self.recipe.data[objective.data].batch_size
                 sequences += examples * (workload.sequences + workload.patch_sequences)
-        layers, passes = encoder.num_layers, 1 + sum(backward_shares(self.learner))
-        return flops_per_token(layer_weights(encoder), layers, encoder.dim, tokens / sequences) * passes / 3
+        return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate(self) -> bool:
         """Evaluate the weights, log and show the figures; return whether they are the best so far."""
@@ -345,15 +305,9 @@ class Trainer:
         """Save, after checking that the step's losses and weights are finite: few saved steps are also logged."""
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
-        state = {"step": self.step, "total": self.total, "feed": to_plain(self.state), "data": self._data_hash()}
-        state |= {"began_at": self.first_loss, **self.judge.state()}
+        state = {"step": self.step, "total": self.total, "feed": to_plain(self.state)}
+        state |= {"began_at": self.first_loss, "best": self.judge.best}
         self.checkpoints.save(self.engine, self.step, state, best)
-
-    def _data_hash(self) -> str:
-        """Return a hash of all shards, in order, and of objectives' files: with the recipe they fix batches."""
-        contents = listed({name: stream.dataset for name, stream in self.feed.streams.items()})
-        contents += "".join(f"{name} {fingerprint}\n" for name, fingerprint in self.learner.fingerprints().items())
-        return hashlib.sha256(contents.encode()).hexdigest()
 
     def _shared_stop(self) -> bool:
         """Return whether any rank got a signal or ran out of time. Several ranks read the answer of the previous step,

@@ -21,9 +21,13 @@ PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L
 """Dense bf16 FLOP/s by a part of the device's name, from NVIDIA's data sheets."""
 
 
-def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: float) -> float:
-    """Return training FLOPs a token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B)."""
-    return 6.0 * num_parameters + 12.0 * layers * dim * mean_length
+def flops_per_token(learner: Learner, mean_length: float) -> float:
+    """Return training FLOPs a token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B), of
+    which a third is the forward pass, and less than the other two if layers are frozen.
+    """
+    encoder = learner.encoder
+    whole = 6.0 * layer_weights(encoder) + 12.0 * encoder.num_layers * encoder.dim * mean_length
+    return whole * (1 + sum(backward_shares(learner))) / 3
 
 
 def layer_weights(encoder: Any) -> int:

@@ -23,9 +23,6 @@ from clearspan.train import parts
 from clearspan.train.collectives import ranks_here
 from clearspan.train.data.batch import Rows
 
-MAX_VALUES, MAX_PATCHES = 1 << 26, 1 << 15
-"""Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
-
 
 @dataclasses.dataclass
 class ModalityConfig:
@@ -81,25 +78,6 @@ class Modality(abc.ABC):
         Raises:
             ValueError, EncoderError: the options do not allow one.
         """
-
-
-def check_view(options: str, values: int, patches: int) -> None:
-    """Refuse a view with more than MAX_VALUES values or MAX_PATCHES patches.
-
-    Args:
-        options: the options that decide its size, each with its value, for the error.
-
-    Raises:
-        ValueError: the view is larger.
-    """
-    for noun, count, limit, reason in (
-        ("values", values, MAX_VALUES, "a step holds all views of its examples on the host"),
-        ("patches", patches, MAX_PATCHES, "the cost of attention grows with their square"),
-    ):
-        if count > limit:
-            raise ValueError(
-                f"{options}: a view would have {count:,} {noun}, and {limit:,} is the limit, since {reason}"
-            )
 
 
 def names() -> list[str]:

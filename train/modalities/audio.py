@@ -21,7 +21,7 @@ from clearspan.shards import Dataset, ShardError
 from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
-from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
+from clearspan.train.modalities import Modality, ModalityConfig, in_threads
 from clearspan.train.options import Count, Fraction
 from clearspan.train.schedules import Positive
 
@@ -50,7 +50,7 @@ class Config(ModalityConfig):
         views: 2 for two views that are masked differently, 1 for one view that is encoded twice.
     """
 
-    frames: int = 1024
+    frames: Annotated[int, Ge(1), Le(1 << 19)] = 1024
     patch_size: int = 24
     positions: bool = True
     normalize: bool = True
@@ -65,7 +65,6 @@ class Config(ModalityConfig):
             raise ValueError(
                 f"patch_size {self.patch_size} must be at least 1, and at most frames {self.frames} and {MEL_BINS} bins"
             )
-        check_view(f"frames {self.frames} and patch_size {self.patch_size}", MEL_BINS * self.frames, self.patches)
         if self.time_mask > self.frames:
             raise ValueError(f"time_mask {self.time_mask} is more than frames {self.frames}")
         if self.mixup_alpha != type(self).mixup_alpha and not self.mixup:

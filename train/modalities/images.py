@@ -24,7 +24,7 @@ from clearspan.common.terminal import one_line
 from clearspan.shards import ShardError
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
-from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
+from clearspan.train.modalities import Modality, ModalityConfig, in_threads
 from clearspan.train.options import Count, Fraction
 from clearspan.train.schedules import Finite, Positive
 
@@ -55,7 +55,7 @@ class Config(ModalityConfig):
     """
 
     path: str = ""
-    image_size: Annotated[int, Ge(1)] = 224
+    image_size: Annotated[int, Ge(1), Le(4096)] = 224
     patch_size: Annotated[int, Ge(1)] = 16
     hidden_size: Count = 0
     min_scale: Annotated[float, Gt(0), Le(1)] = 0.2
@@ -69,9 +69,6 @@ class Config(ModalityConfig):
     def check(self) -> None:
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
-        check_view(
-            f"image_size {self.image_size} and patch_size {self.patch_size}", 3 * self.image_size**2, self.patches
-        )
         if self.hidden_size and self.path:
             raise ValueError(f"hidden_size {self.hidden_size} has no effect with path, whose model has one: set 0")
         if self.jitter[3] > 0.5:

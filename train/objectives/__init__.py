@@ -8,6 +8,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from clearspan.common.plugins import PluginError
+from clearspan.shards import ShardError
 from clearspan.train import parts
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.objectives._contract import (
@@ -20,18 +21,13 @@ from clearspan.train.objectives._contract import (
     Workload,
 )
 from clearspan.train.objectives._contrast import (
-    EQUAL_PASSES,
     ContrastiveConfig,
     ContrastiveObjective,
     NTXentConfig,
-    same_passes,
-    share_a_key,
-    sphere_metrics,
 )
 from clearspan.train.options import ObjectiveConfig
 
 __all__ = [
-    "EQUAL_PASSES",
     "ContrastiveConfig",
     "ContrastiveObjective",
     "Encoded",
@@ -47,9 +43,6 @@ __all__ = [
     "build",
     "config_class",
     "is_type",
-    "same_passes",
-    "share_a_key",
-    "sphere_metrics",
     "types",
 ]
 
@@ -93,13 +86,19 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
     """Return an objective of a recipe; `earlier` are the recipe's objectives before it.
 
     Raises:
-        ValueError: it lacks what it needs: a mask token, a column of the shards, another objective.
+        ValueError: it lacks what it needs: a mask token, a column of the shards, another objective; the message begins
+            with the objective's name.
     """
     type_ = config.type or setting.name
-    _check_columns(setting, config.needs())
-    objective = objective_class(type_).build(config, setting, earlier)
-    _check_columns(setting, dict.fromkeys(objective.columns, f"type {type_}"))
-    return objective
+    try:
+        _check_columns(setting, config.needs())
+        objective = objective_class(type_).build(config, setting, earlier)
+        _check_columns(setting, dict.fromkeys(objective.columns, f"type {type_}"))
+        return objective
+    except ShardError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"objectives.{setting.name}: {error}") from None
 
 
 def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
@@ -108,7 +107,7 @@ def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
     for column, option in needed.items():
         if column not in columns:
             raise ValueError(
-                f"objectives.{setting.name}: {option} needs the column {column!r}, and data.{setting.data}.path "
+                f"{option} needs the column {column!r}, and data.{setting.data}.path "
                 f"{setting.dataset.folder} holds {setting.dataset.manifest.kind} without it: name another dataset with "
                 f"objectives.{setting.name}.data, make the shards again, or change that option"
             )

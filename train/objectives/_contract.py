@@ -191,7 +191,7 @@ class Objective(nn.Module, abc.ABC):
     type is the one such class of a file in this folder, and has the file's name.
 
     Attributes:
-        name, data, weight, turn: from the recipe, see `ObjectiveConfig`.
+        name, data, weight: from the recipe, see `ObjectiveConfig`.
         pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
         min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
         measured: the column that `min_tokens` is about.
@@ -206,7 +206,6 @@ class Objective(nn.Module, abc.ABC):
         super().__init__()
         self.config, self.setting = config, setting
         self.name, self.data, self.weight = setting.name, setting.data, config.weight
-        self.turn = config.turn or setting.name
 
     @classmethod
     def build(cls, config: Any, setting: Setting, earlier: "Sequence[Objective]") -> Self:
@@ -250,10 +249,6 @@ class Objective(nn.Module, abc.ABC):
         """
         return 0
 
-    def fingerprint(self) -> str:
-        """Return a hash of what shapes the batches besides recipe and shards, such as a file; "": there is nothing."""
-        return ""
-
     def notes(self, epochs: float) -> list[str]:
         """Return remarks at the start of a run that reads the dataset `epochs` times, a line each."""
         return []
@@ -285,6 +280,13 @@ class Objective(nn.Module, abc.ABC):
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
         """Return what the trainer uses: `loss`, unless a base class derives another one from it."""
         return self.loss(encoded, context)
+
+    def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
+        """Return (weighted loss, metrics by the names that are logged); `share` is a factor of the loss besides."""
+        loss, metrics = self.trained_loss(encoded, context)
+        loss = loss * share
+        named = {f"{self.name}/{key}": value for key, value in metrics.items()}
+        return self.weight * loss, {f"{self.name}/loss": loss.detach(), **named}
 
 
 class TokenObjective(Objective):

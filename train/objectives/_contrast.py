@@ -27,12 +27,6 @@ UNIFORMITY_POINTS = 512
 DEEP = ("relu", "linear")
 """Heads of two layers."""
 
-EQUAL_PASSES = (
-    "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples move "
-    "apart, whatever they mean"
-)
-"""Why an objective with such positives is `unjudged`."""
-
 
 @dataclasses.dataclass
 class ContrastiveConfig(ObjectiveConfig):
@@ -108,22 +102,25 @@ class ContrastiveObjective(Objective):
 
     Attributes:
         masks_equal: whether the loss leaves out what `identities` tells; if not, the option `mask_equal` is refused.
+        EQUAL_PASSES: why an objective whose positives are two passes is `unjudged`.
     """
 
     config: ContrastiveConfig
     min_examples = 2
     masks_equal: bool = False
+    EQUAL_PASSES = (
+        "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples "
+        "move apart, whatever they mean"
+    )
 
     def __init__(self, config: ContrastiveConfig, setting: Setting) -> None:
         super().__init__(config, setting)
         self.head: nn.Module = _head(config, setting)
         if config.mask_equal and not self.masks_equal:
-            raise ValueError(
-                f"objectives.{setting.name}: mask_equal has no effect in {type(self).__name__}: leave it out"
-            )
+            raise ValueError(f"mask_equal has no effect in {type(self).__name__}: leave it out")
         if config.dims and max(config.dims) > setting.dim:
             raise ValueError(
-                f"objectives.{setting.name}: dims {max(config.dims)} is more than the {setting.dim} components of the "
+                f"dims {max(config.dims)} is more than the {setting.dim} components of the "
                 "encoder's vectors: leave it out"
             )
         self.prefixes = sorted(set(config.dims) - {setting.dim})
@@ -157,6 +154,40 @@ class ContrastiveObjective(Objective):
         """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""
         return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
 
+    @staticmethod
+    def share_a_key(keys: Tensor, others: Tensor | None = None) -> Tensor:
+        """Return which of all ranks' rows have a key in common with this rank's rows, (n, N) bool.
+
+        Args:
+            keys: (n, k) int64 on each rank.
+            others: (n, l) int64 on each rank, the rows that `keys` is compared with; None: `keys`.
+        """
+        everywhere = gather_labels(keys if others is None else others)
+        pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
+        return functools.reduce(torch.logical_or, (own[:, None] == other for own, other in pairs))
+
+    def same_passes(self) -> list[str]:
+        """Return a note if the positives are two passes over one sequence and the encoder has no dropout."""
+        if self.setting.has_dropout:
+            return []
+        return [
+            f"objectives.{self.name}: its positives are two passes that differ by dropout alone, and the model has no "
+            "dropout: they are equal, and only negatives teach anything; set the model's dropout above 0"
+        ]
+
+    @staticmethod
+    def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
+        """Return contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this
+        rank's points (Wang & Isola 2020): (n, d), (n, d), detached. Empty on steps that are not logged.
+        """
+        if not encoded.measured:
+            return {}
+        points, partners = points.detach(), partners.detach()
+        metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
+        if len(points) > 1:
+            metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
+        return metrics
+
 
 def _head(config: ContrastiveConfig, setting: Setting) -> nn.Module:
     if config.head == "none":
@@ -171,38 +202,3 @@ def _head(config: ContrastiveConfig, setting: Setting) -> nn.Module:
             nn.ReLU() if config.head == "relu" else nn.Identity(),
             nn.Linear(hidden, dim, config.head_bias),
         )
-
-
-def share_a_key(keys: Tensor, others: Tensor | None = None) -> Tensor:
-    """Return which of all ranks' rows have a key in common with this rank's rows, (n, N) bool.
-
-    Args:
-        keys: (n, k) int64 on each rank.
-        others: (n, l) int64 on each rank, the rows that `keys` is compared with; None: `keys`.
-    """
-    everywhere = gather_labels(keys if others is None else others)
-    pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
-    return functools.reduce(torch.logical_or, (own[:, None] == other for own, other in pairs))
-
-
-def same_passes(setting: Setting) -> list[str]:
-    """Return a note if an objective's positives are two passes over one sequence and the encoder has no dropout."""
-    if setting.has_dropout:
-        return []
-    return [
-        f"objectives.{setting.name}: its positives are two passes that differ by dropout alone, and the model has no "
-        "dropout: they are equal, and only negatives teach anything; set the model's dropout above 0"
-    ]
-
-
-def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
-    """Return contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's
-    points (Wang & Isola 2020): (n, d), (n, d), detached. Empty on steps that are not logged.
-    """
-    if not encoded.measured:
-        return {}
-    points, partners = points.detach(), partners.detach()
-    metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
-    if len(points) > 1:
-        metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
-    return metrics

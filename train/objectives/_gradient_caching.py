@@ -95,10 +95,8 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
         for objective in contrasts:
             context = objective.joined([part.contexts[objective.name] for part in parts])
             encoded = Encoded(together, objective.name, measured, objective.pools)
-            loss, own_metrics = objective.trained_loss(encoded, context)
-            losses[objective.name] = objective.weight * loss
-            metrics[f"{objective.name}/loss"] = loss.detach()
-            metrics |= {f"{objective.name}/{key}": value for key, value in own_metrics.items()}
+            losses[objective.name], named = objective.weighted_loss(encoded, context)
+            metrics |= named
         if contrasts:
             total = torch.stack(list(losses.values())).sum()
             backward = in_fp32(torch.autograd.grad)  # autocast would run it in half precision

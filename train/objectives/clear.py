@@ -10,7 +10,6 @@ other sentences.
 
 import dataclasses
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from clearspan.common.commands import as_keywords
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
-from clearspan.shards import Dataset, ShardError, keyed
+from clearspan.shards import Dataset, keyed
 from clearspan.shards.schema import num_views
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
@@ -38,8 +37,6 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
-    share_a_key,
-    sphere_metrics,
 )
 from clearspan.train.options import Count
 from clearspan.train.schedules import Positive
@@ -156,7 +153,10 @@ def find_synonyms(config: Config, setting: Setting) -> dict[str, list[str]]:
         ShardError: the shards' file is missing, or differs from the one that the manifest names.
     """
     if config.synonyms:
-        return read_synonyms(config.synonyms)
+        try:
+            return read_synonyms(config.synonyms)
+        except OSError as error:
+            raise ValueError(f"synonyms {config.synonyms}: {error.strerror or error}") from None
     dataset = setting.dataset
     if PUBLISHED not in dataset.files:
         raise ValueError(
@@ -172,7 +172,6 @@ class StoredViews:
     def __init__(self, count: int, setting: Setting) -> None:
         self.count, self.setting = count, setting
         self.columns = [f"view_{view}" for view in range(count)]
-        self.fingerprint = ""
 
     def notes(self, epochs: float) -> list[str]:
         """Return a note if there are two views only and a run sees them more than once."""
@@ -202,11 +201,8 @@ class FreshViews:
     columns = ("tokens",)
 
     def __init__(self, config: Config, setting: Setting, stored: int = 0) -> None:
-        augmentation, synonyms, self.fingerprint = config.augmentation, None, ""
-        if augmentation.substitutes:
-            synonyms = find_synonyms(config, setting)
-            # In the file's order: of several words with one form the first counts.
-            self.fingerprint = hashlib.sha256(json.dumps(synonyms).encode()).hexdigest()
+        augmentation = config.augmentation
+        synonyms = find_synonyms(config, setting) if augmentation.substitutes else None
         tokenizer = _tokenizer(setting.dataset)
         if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
             raise ValueError(
@@ -246,41 +242,30 @@ class Clear(ContrastiveObjective):
 
     @classmethod
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
-        try:
-            if config.pool == "mean" and setting.pooling != "mean":
-                raise ValueError(
-                    f"pool: mean needs a model that pools by the mean, and this one has {setting.pooling} pooling: set "
-                    "model.pooling=mean, or pool=first"
-                )
-            if config.pool == "first" and setting.attends and not setting.special.prefix:
-                raise ValueError(
-                    "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
-                    "give it a post-processor that does, and make the shards again, or set pool=mean"
-                )
-            stored = num_views(setting.sample.schema) if setting.sample is not None else 0
-            if config.views == "stored" and stored < 2:
-                raise ValueError(
-                    f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
-                    "with --views 2, or set views=fly"
-                )
-            if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
-                check_stored(setting.dataset, config.augmentation)
-                return cls(config, setting, StoredViews(stored, setting))
-            return cls(config, setting, FreshViews(config, setting, stored))
-        except ShardError:
-            raise
-        except OSError as error:
-            raise ValueError(f"objectives.{setting.name}: {error.filename or ''}: {error.strerror or error}") from None
-        except ValueError as error:
-            raise ValueError(f"objectives.{setting.name}: {error}") from None
+        if config.pool == "mean" and setting.pooling != "mean":
+            raise ValueError(
+                f"pool: mean needs a model that pools by the mean, and this one has {setting.pooling} pooling: set "
+                "model.pooling=mean, or pool=first"
+            )
+        if config.pool == "first" and setting.attends and not setting.special.prefix:
+            raise ValueError(
+                "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
+                "give it a post-processor that does, and make the shards again, or set pool=mean"
+            )
+        stored = num_views(setting.sample.schema) if setting.sample is not None else 0
+        if config.views == "stored" and stored < 2:
+            raise ValueError(
+                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
+                "with --views 2, or set views=fly"
+            )
+        if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
+            check_stored(setting.dataset, config.augmentation)
+            return cls(config, setting, StoredViews(stored, setting))
+        return cls(config, setting, FreshViews(config, setting, stored))
 
     @property
     def columns(self) -> Sequence[str]:
         return [*self.views.columns, "tokens"] if self.config.mask_equal else self.views.columns
-
-    def fingerprint(self) -> str:
-        """Return a hash of the synonyms that views on the fly are made with."""
-        return self.views.fingerprint
 
     def notes(self, epochs: float) -> list[str]:
         return self.views.notes(epochs)
@@ -326,5 +311,5 @@ class Clear(ContrastiveObjective):
         read = encoded.pooled if self.pools else encoded.first
         views = read("view_0"), read("view_1")
         first, second = self.projected(*views)
-        same = None if context is None else share_a_key(context)
-        return self.memory.nt_xent(first, second, self.config.temperature, same), sphere_metrics(encoded, *views)
+        same = None if context is None else self.share_a_key(context)
+        return self.memory.nt_xent(first, second, self.config.temperature, same), self.sphere_metrics(encoded, *views)

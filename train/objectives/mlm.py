@@ -99,29 +99,27 @@ class MaskedLM(TokenObjective):
 
     @classmethod
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
-        name, block = setting.name, config.input
+        block = config.input
         if setting.special.mask is None:
-            raise ValueError(f"objectives.{name}: the tokenizer has no mask token; add one and build the shards again")
+            raise ValueError("the tokenizer has no mask token; add one and build the shards again")
         if block in ("separate", "sentence"):
             return cls(config, setting, OWN)
         if block == "anchor":
             spans = [o.name for o in earlier if isinstance(o, SpanContrast) and o.data == setting.data]
             if not spans:
                 raise ValueError(
-                    f"objectives.{name}: input: anchor needs an objective of type spans on data.{setting.data} before "
+                    f"input: anchor needs an objective of type spans on data.{setting.data} before "
                     "it; or set input: separate, or sentence for whole examples"
                 )
             if len(spans) > 1:
-                raise ValueError(
-                    f"objectives.{name}: input: anchor could be of {' or '.join(spans)}: set input: {spans[0]}/anchors"
-                )
+                raise ValueError(f"input: anchor could be of {' or '.join(spans)}: set input: {spans[0]}/anchors")
             block = f"{spans[0]}/anchors"
         other, block_of_other = block.split("/", 1)
         source = next((o for o in earlier if o.name == other and o.data == setting.data), None)
         if source is None:
-            raise ValueError(f"objectives.{name}: input {block}: no objective {other!r} of the same data before it")
+            raise ValueError(f"input {block}: no objective {other!r} of the same data before it")
         if any(isinstance(o, MaskedLM) and o.block == block for o in earlier):
-            raise ValueError(f"objectives.{name}: input {block}: another objective masks that block already")
+            raise ValueError(f"input {block}: another objective masks that block already")
         return cls(config, setting, block, source.block_moments(block_of_other))
 
     def _own_moments(self) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from clearspan.train.modalities import Modality
 from clearspan.train.model.losses import info_nce, sup_con
 from clearspan.train.model.packing import Patches, Sequences
 from clearspan.train.objectives import (
-    EQUAL_PASSES,
     ContrastiveConfig,
     ContrastiveObjective,
     Encoded,
@@ -31,9 +30,6 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
-    same_passes,
-    share_a_key,
-    sphere_metrics,
 )
 from clearspan.train.schedules import Positive
 
@@ -83,12 +79,12 @@ class PatchContrast(ContrastiveObjective):
         manifest = setting.dataset.manifest
         if setting.modality is None:
             raise ValueError(
-                f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, "
+                f"data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, "
                 "no patches: name a dataset of images or audio"
             )
         if config.loss != SIMCLR and len(manifest.classes) < 2:
             raise ValueError(
-                f"objectives.{setting.name}: {setting.dataset.folder} has examples of {len(manifest.classes)} class: "
+                f"{setting.dataset.folder} has examples of {len(manifest.classes)} class: "
                 f"loss {config.loss} needs two classes or more: set loss: {SIMCLR}"
             )
         return cls(config, setting, setting.modality)
@@ -103,7 +99,7 @@ class PatchContrast(ContrastiveObjective):
     def notes(self, epochs: float) -> list[str]:
         counts = self.setting.dataset.manifest.classes
         single = [self.classes[number] for number, count in sorted(counts.items()) if count == 1]
-        notes = same_passes(self.setting) if self.modality.views == 1 else []
+        notes = self.same_passes() if self.modality.views == 1 else []
         if self.config.loss == SIMCLR or not single:
             return notes
         names = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
@@ -114,7 +110,7 @@ class PatchContrast(ContrastiveObjective):
         ]
 
     def unjudged(self) -> str:
-        return EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""
+        return self.EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""
 
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
@@ -138,8 +134,8 @@ class PatchContrast(ContrastiveObjective):
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
         first, second = self.projected(*(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
-            same = share_a_key(context) if self.config.mask_equal else None
+            same = self.share_a_key(context) if self.config.mask_equal else None
             loss = info_nce(first, second, self.config.temperature, same=same)
         else:
             loss = sup_con(first, second, context, self.config.temperature, self.config.loss)
-        return loss, sphere_metrics(encoded, first, second)
+        return loss, self.sphere_metrics(encoded, first, second)

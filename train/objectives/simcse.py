@@ -17,7 +17,6 @@ from torch import Tensor
 from clearspan.train.data.batch import Batch
 from clearspan.train.model.losses import info_nce
 from clearspan.train.objectives import (
-    EQUAL_PASSES,
     ContrastiveConfig,
     ContrastiveObjective,
     Encoded,
@@ -26,9 +25,6 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
-    same_passes,
-    share_a_key,
-    sphere_metrics,
 )
 from clearspan.train.options import Count
 from clearspan.train.schedules import Finite
@@ -89,7 +85,7 @@ class SimCSE(ContrastiveObjective):
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
         if 0 < config.max_tokens <= setting.special.count:
             raise ValueError(
-                f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
+                f"max_tokens {config.max_tokens} leaves no room for text beside the "
                 f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
             )
         return cls(config, setting, ["tokens"] if config.positives == "dropout" else setting.texts)
@@ -108,10 +104,10 @@ class SimCSE(ContrastiveObjective):
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
 
     def notes(self, epochs: float) -> list[str]:
-        return [] if self.paired else same_passes(self.setting)
+        return [] if self.paired else self.same_passes()
 
     def unjudged(self) -> str:
-        return "" if self.paired else EQUAL_PASSES
+        return "" if self.paired else self.EQUAL_PASSES
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
@@ -130,12 +126,12 @@ class SimCSE(ContrastiveObjective):
     def _same(self, keys: Tensor) -> Tensor:
         """Return which positives and negatives of all ranks are no negatives of this rank's anchors, see `info_nce`."""
         if "negative" not in self.read:
-            return share_a_key(keys)
-        return torch.cat([share_a_key(keys[:, :-1]), share_a_key(keys[:, 1:-1], keys[:, -1:])], dim=1)
+            return self.share_a_key(keys)
+        return torch.cat([self.share_a_key(keys[:, :-1]), self.share_a_key(keys[:, 1:-1], keys[:, -1:])], dim=1)
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         anchors, positives, *rest = self.projected(*(encoded.pooled(block) for block in self.blocks))
         negatives = rest[0] if rest else None
         weight, same = self.config.hard_negative_weight or 0.0, None if context is None else self._same(context)
         loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, same)
-        return loss, sphere_metrics(encoded, anchors, positives)
+        return loss, self.sphere_metrics(encoded, anchors, positives)

@@ -25,8 +25,6 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
-    share_a_key,
-    sphere_metrics,
 )
 
 
@@ -59,8 +57,7 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
     """Raise ValueError if even the shortest span is longer than the encoder takes."""
     if sampler.min_span > setting.capacity:
         raise ValueError(
-            f"objectives.{setting.name}.sampler.min_span {sampler.min_span} is more than the {setting.capacity} tokens "
-            "that the encoder takes"
+            f"sampler.min_span {sampler.min_span} is more than the {setting.capacity} tokens that the encoder takes"
         )
 
 
@@ -137,17 +134,17 @@ class SpanContrast(ContrastiveObjective):
 
     def _same(self, keys: Tensor) -> Tensor:
         """Return which anchors of all ranks are no negatives of this rank's, (B A, N A) bool."""
-        same = share_a_key(keys[:, :2])
+        same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
         elsewhere = document[own_columns(keys)][:, None] != document
-        return (same & elsewhere) | share_a_key(keys[:, 2:])
+        return (same & elsewhere) | self.share_a_key(keys[:, 2:])
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = self.projected(*spans)
         same = None if context is None else self._same(context)
         loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature, same)
-        return loss, sphere_metrics(encoded, spans[0], _means(*spans))
+        return loss, self.sphere_metrics(encoded, spans[0], _means(*spans))
 
 
 def _means(anchors: Tensor, positives: Tensor) -> Tensor:

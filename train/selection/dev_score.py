@@ -12,9 +12,10 @@ from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
+from clearspan.train.config.keys import naming
 from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import encode_texts
-from clearspan.train.options import HELD_OUT, Recipe, RecipeError
+from clearspan.train.options import HELD_OUT, Recipe
 
 DevScore = Callable[[Learner], float]
 """Function of a learner; higher is better."""
@@ -29,11 +30,8 @@ def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, q
     data = recipe.training.eval_data
     if not data:
         return None
-    try:
+    with naming(f"training.eval_data{' heldout' if data == HELD_OUT else ''}", MissingDataError):
         scored = _on_held_out(recipe, datasets) if data == HELD_OUT else _on_pairs(data)
-    except (DataError, MissingDataError) as error:
-        raise RecipeError(f"training.eval_data{' heldout' if data == HELD_OUT else ''}: {error}") from None
-
     return lambda learner: scored(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet))
 
 
@@ -41,9 +39,8 @@ def _on_pairs(data: str) -> Callable[[Any], float]:
     """Return the score on scored pairs."""
     pairs = read_stsb_dev(data)
     if len(set(pairs.gold)) < 2:
-        raise RecipeError(
-            f"training.eval_data {data}: all pairs have the same score, so no correlation exists: "
-            "give pairs with different scores"
+        raise DataError(
+            f"{data}: all pairs have the same score, so no correlation exists: give pairs with different scores"
         )
     return lambda encode: pairs_spearman(encode, pairs)
 

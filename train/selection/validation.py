@@ -17,12 +17,10 @@ from tqdm import tqdm
 
 from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.learner import Learner
+from clearspan.train.learner import COUNTS, Learner
 from clearspan.train.objectives._gradient_caching import Cached
 
 PREFIX = "validation/"
-COUNTED = ("tokens", "tokens_cut", "masks_cut")
-"""Metrics of a forward pass that are not logged here."""
 
 
 class HeldOut:
@@ -97,7 +95,7 @@ class HeldOut:
                         cached = learner.cache(step, turn)
                 for batch, cache in zip(step, cached, strict=True):
                     _, metrics = engine(batch, turn, cache)
-                    _add(sums, {name: value.double() for name, value in metrics.items() if name not in COUNTED})
+                    _add(sums, {name: value.double() for name, value in metrics.items() if name not in COUNTS})
         finally:
             batches.close()  # type: ignore[attr-defined]
         return {name: value / (stream.steps_per_epoch * stream.micro_batches) for name, value in sums.items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from clearspan.common.options import Flag, Options, Quiet
-from clearspan.train.config.keys import typed
+from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
 
@@ -128,10 +128,8 @@ def parse_axis(text: str) -> Axis:
             (not equals or not re.fullmatch(r"[\w.-]+", key), f"--grid {text!r} is not KEY=VALUE,VALUE"),
             (key in axis, f"--grid {text!r}: {key} stands twice"),
         )
-        try:
+        with naming(f"--grid {text!r}"):
             axis[key] = parse(f"[{values}]")
-        except ValueError as error:
-            raise RecipeError(f"--grid {text!r}: {error}") from None
     return axis
 
 
@@ -150,10 +148,8 @@ def read(name_or_file: str) -> Grid:
     path = Path(name_or_file) if is_file else FOLDER / f"{name_or_file}.yaml"
     if not path.is_file():
         raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
-    try:
+    with naming(str(path)):
         return typed(Grid, read_yaml(path))
-    except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from None
 
 
 WORDS = f"a sweep: {', '.join(names())}, or a YAML file; and recipe keys for all runs"

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
-from clearspan.common.plugins import PluginError
-from clearspan.eval.files import DataError
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
+from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
 from clearspan.train.options import DEV, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import MODEL, repeated
@@ -57,10 +56,8 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
         (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
         (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
     )
-    try:
+    with naming("--tasks, --data"):
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
-    except (PluginError, DataError) as error:
-        raise RecipeError(f"--tasks, --data: {error}") from None
     refuse((bool(tasks) and not found, f"--data {options.data}: holds no data of the tasks {', '.join(tasks)}"))
     return sweep, overrides
 
@@ -71,10 +68,8 @@ def recipe_of(run: Run, output: Path, overrides: Sequence[str]) -> Recipe:
     Raises:
         RecipeError: it cannot work; the message names the run.
     """
-    try:
+    with naming(run.name):
         return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
-    except RecipeError as error:
-        raise RecipeError(f"{run.name}: {error}") from None
 
 
 def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
@@ -96,23 +91,19 @@ def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
         raise CommandError("was stopped before its end", 1)
 
 
-def results(run: Path, options: Sweep) -> Path:
-    """Return the path of a run's evaluation on the sweep's tasks."""
-    protocol = "" if options.protocol == "full" else f",{options.protocol}"
-    return run / EVAL / f"{options.tasks or 'tasks'}{protocol}" / "results.json"
-
-
-def evaluate(run: Path, sweep: Grid, options: Sweep) -> None:
-    """Evaluate a finished run, unless it has been evaluated.
+def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
+    """Evaluate a finished run, unless it has been evaluated; return the path of the results on the sweep's tasks.
 
     Raises:
         CommandError, UsageError: the evaluation failed.
     """
-    scored = results(run, options)
+    protocol = "" if options.protocol == "full" else f",{options.protocol}"
+    scored = run / EVAL / f"{options.tasks or 'tasks'}{protocol}" / "results.json"
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
         run_module("clearspan.eval", words(line), "python -m clearspan.eval", quiet=True)
+    return scored
 
 
 def scores_of(run: Path, scored: Path, score: str) -> Scores:
@@ -173,8 +164,7 @@ def sweep(options: Sweep) -> int:
             folder = options.output / run.name
             try:
                 train(run, overrides, options)
-                evaluate(folder, chosen, options)
-                scores = scores_of(folder, results(folder, options), chosen.score)
+                scores = scores_of(folder, evaluate(folder, chosen, options), chosen.score)
                 by_run[run.name] = {name: str(score) for name, score in scores.items()}
             except (CommandError, UsageError, ValueError, OSError) as error:
                 failed.append(f"{run.name}: {terminal.one_line(error)}")
