@@ -11,6 +11,7 @@ WORKER = [
     "apache-beam>=2.77,<3",
     "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
+    "joblib>=1.4",
     "numpy>=2.0",
     "orjson>=3.10",
     "pillow>=12",

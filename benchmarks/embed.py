@@ -22,16 +22,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from joblib import cpu_count
 
 from benchmarks.processes import MEMORY, NUM_PROCESSES, Process, contender, main, pipeline, progress
 from benchmarks.report import alternating, command, machine, median_ratio, option, tabulated
-from clearspan.common.cores import num_cores
 
 CALL = 10_000
 """Number of texts of a call of `encode` in the loop."""
 TOLERANCE = 1e-5
 STATIC_DIM = 1024
-ALL_CORES = {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": str(num_cores())}
+ALL_CORES = {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": str(cpu_count())}
 """Tokenization by all cores in a process that computes alone."""
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from clearspan.common.terminal import HINT, UsageError
 
-__all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "option_of", "run_module", "words"]
+__all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "run_module", "words"]
 
 Option = str | int | float | bool | Path | Sequence[str | Path] | None
 """Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
@@ -55,11 +55,6 @@ def naming_keywords() -> Iterator[None]:
         raise
 
 
-def option_of(name: str, underscores: bool = False) -> str:
-    """Return the option that a keyword argument sets: `min_tokens` -> "--min-tokens"."""
-    return f"--{name if underscores else name.replace('_', '-')}"
-
-
 def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]:
     """Return the words of a command line that set the options.
 
@@ -68,7 +63,7 @@ def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]
     """
     line = []
     for name, value in options.items():
-        flag = option_of(name, underscores)
+        flag = f"--{name if underscores else name.replace('_', '-')}"
         if value is True:
             line.append(flag)
         elif value is False:

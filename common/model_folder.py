@@ -1,17 +1,19 @@
 """The files of a model folder that are not weights: checked before a library reads them.
 
-Libraries accept settings of the wrong type, and tokenizers that belong to another model, without a warning. Trainer,
-evaluator and pipelines check a folder here first. `common.pretrained` loads and checks the weights.
+Libraries accept tokenizers that belong to another model without a warning. Trainer, evaluator and pipelines check a
+folder here first. `common.pretrained` loads and checks the weights.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
 from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.token_ids import vocab_size
 
 MEND = "copy the complete folder from its source again"
 VOCABULARIES = (
@@ -22,37 +24,28 @@ VOCABULARIES = (
     "spiece.model",
     "tokenizer.model",
 )
-TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 SPARE = 1024
 """Difference between the numbers of tokens and embeddings that is always accepted.
 
 Embedding tables are padded to a multiple of 64, 128 or more; some tokenizers list added tokens that no text yields.
 """
-LIMITS = [
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-]
-"""Names that sentence-transformers has used for the file of length limits; the first file that exists counts."""
 INFERENCE = "config_sentence_transformers.json"
 """sentence-transformers' file of prompts and of the similarity."""
-Expected = tuple[str, Callable[[Any], bool]]
-POSITIVE: Expected = ("a positive number", lambda value: type(value) is int and value > 0)
-BOOLEAN: Expected = ("true or false", lambda value: type(value) is bool)
-SETTINGS: Mapping[str, Expected] = {
-    "max_seq_length": POSITIVE,
-    "do_lower_case": BOOLEAN,
-    "truncate_dim": POSITIVE,
-    "model_type": ("SentenceTransformer", lambda value: value == "SentenceTransformer"),
-    # The library silently uses Tanh in place of an activation that it may not import.
-    "activation_function": ("one of torch's", lambda value: isinstance(value, str) and value.startswith("torch.")),
-}
-"""Settings that affect every embedding, and that the library may misread: what each must be. `pooling_mode_...` must be
-`BOOLEAN`.
-"""
 
 
 class EncoderError(ValueError):
     """Error for a folder, file, function or setting that yields no usable encoder; says why and what to do."""
+
+
+@contextlib.contextmanager
+def refusing(problem: str) -> Iterator[None]:
+    """Raise EncoderError with the problem and the message of an exception of any type, which libraries raise."""
+    try:
+        yield
+    except EncoderError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"{problem} ({one_line(error, MOST_SAID)})") from None
 
 
 def read_json(path: Path, shape: type = dict) -> Any:
@@ -107,56 +100,43 @@ def read_modules(folder: Path) -> list[Module]:
     return [Module(entry["name"], entry["type"].rsplit(".", 1)[-1], folder / entry["path"]) for entry in modules]
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings in a file of a sentence-transformers folder; none without the file.
-
-    Raises:
-        EncoderError: the file cannot be read, or a setting has a wrong type; the message names both.
-    """
-    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
-    for key, value in settings.items():
-        expected = BOOLEAN if key.startswith("pooling_mode_") else SETTINGS.get(key)
-        if expected and value is not None and not expected[1](value):
-            raise EncoderError(f"{path}: {key} must be {expected[0]}, not {value!r}")
-    return settings
-
-
 def read_inference(folder: Path) -> dict[str, Any]:
-    """Return the settings of `INFERENCE`.
+    """Return the settings of `INFERENCE`; none without the file.
 
     Raises:
-        EncoderError: one of them is invalid.
+        EncoderError: the model is no encoder of sentences, or its default prompt is missing.
     """
-    settings = read_settings(folder / INFERENCE)
+    path = folder / INFERENCE
+    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
+    if (model_type := settings.get("model_type") or "SentenceTransformer") != "SentenceTransformer":
+        raise EncoderError(f"{path}: model_type must be SentenceTransformer, not {model_type!r}")
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     texts = [key for key, prompt in prompts.items() if isinstance(prompt, str)] if isinstance(prompts, dict) else []
     if name is not None and name not in texts:
-        raise EncoderError(f"{folder / INFERENCE}: default_prompt_name {name!r} is no text among its prompts")
+        raise EncoderError(f"{path}: default_prompt_name {name!r} is no text among its prompts")
     return settings
 
 
 def check_modules(folder: Path, modules: list[Module]) -> None:
-    """Check every setting of a sentence-transformers folder that the library itself does not check.
+    """Check what the library itself does not check in a sentence-transformers folder.
 
     Raises:
         EncoderError: the message names the file and the setting.
     """
     read_inference(folder)
     for module in modules:
+        path = module.folder / "config.json"
         if module.kind in ("Router", "Asym"):
             raise EncoderError(
                 f"{folder}: the module {module.kind} is not supported: a text's route through it is unknown"
             )
         if module.kind == "Transformer":
             check_transformer(module.folder)
-            continue
-        path = module.folder / "config.json"
-        settings = read_settings(path)
-        if module.kind == "StaticEmbedding":
+        elif module.kind == "StaticEmbedding":
             check_tokenizer_files(module.folder)
-        modes = [value for key, value in settings.items() if key.startswith("pooling_mode_")]
-        if modes and not any(modes):
-            raise EncoderError(f"{path}: no pooling is chosen: set one pooling_mode_... to true")
+        elif path.is_file() and not str(read_json(path).get("activation_function", "torch.")).startswith("torch."):
+            # The library silently uses Tanh in place of an activation that it may not import.
+            raise EncoderError(f"{path}: activation_function must be one of torch's")
 
 
 def check_transformer(folder: Path) -> None:
@@ -167,11 +147,14 @@ def check_transformer(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise EncoderError(f"{folder}: no config.json here, so this is no model folder; give the folder that holds it")
-    embeddings = check_config(folder).get("vocab_size")
+    check_config(folder)
     check_tokenizer_files(folder)
-    read_settings(next((path for name in LIMITS if (path := folder / name).is_file()), folder / LIMITS[0]))
-    if (folder / "tokenizer.json").is_file():
-        _check_ids(folder / "tokenizer.json", embeddings if isinstance(embeddings, int) else 0)
+    for path in folder.glob("sentence_*_config.json"):  # of length limits; the library ignores another shape
+        read_json(path)
+    if (path := folder / "tokenizer.json").is_file():
+        with refusing(f"{path}: no usable tokenizer"):
+            # transformers allocates an entry for each id up to the largest in the file.
+            vocab_size(Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True))
 
 
 def check_config(folder: Path) -> dict[str, Any]:
@@ -194,35 +177,27 @@ def check_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_ids(path: Path, embeddings: int) -> None:
-    """Bound a tokenizer's ids: transformers allocates an entry for each id up to the largest in the file."""
-    try:
-        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
-    except Exception as error:  # tokenizers raises plain Exception
-        raise EncoderError(f"{path}: cannot be read as a tokenizer ({one_line(error, MOST_SAID)})") from None
-    token, largest = max(vocabulary.items(), key=lambda item: item[1], default=("", 0))
-    if largest >= embeddings + 2 * len(vocabulary):
-        raise EncoderError(
-            f"{path}: {token[:40]!r} has id {largest:,} in a vocabulary of {len(vocabulary):,}, for a model of "
-            f"{embeddings:,} embeddings: correct the id"
-        )
-
-
 def check_tokenizer_files(folder: Path) -> list[str]:
     """Return the names of the files that hold a tokenizer's tokens.
 
     Without such a file, transformers would create an empty tokenizer.
 
     Raises:
-        EncoderError: the folder has no such file, or a file of the tokenizer's settings is malformed.
+        EncoderError: the folder has no such file.
     """
     present = [name for name in VOCABULARIES if (folder / name).is_file()]
     if not present:
         raise EncoderError(f"{folder}: no tokenizer here; it has none of {', '.join(VOCABULARIES)}")
-    for name in TOKENIZER_SETTINGS:
-        if (folder / name).is_file():
-            read_json(folder / name)
     return present
+
+
+def check_largest(name: str, largest: int, num_embeddings: int) -> None:
+    """Refuse a token id that has no embedding."""
+    if largest >= num_embeddings:
+        raise EncoderError(
+            f"{name}: its tokenizer gives id {largest:,}, but its model has {num_embeddings:,} embeddings: they do not "
+            "belong together"
+        )
 
 
 def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:

@@ -9,7 +9,6 @@ which is how a subclass leaves one out.
 
 import argparse
 import dataclasses
-import functools
 import operator
 import re
 import types
@@ -103,19 +102,14 @@ class _Field(NamedTuple):
         return self.flag.required or self.default is dataclasses.MISSING
 
 
-def _fields(cls: Any) -> tuple[_Field, ...]:
-    return _fields_once(cls)  # mypy does not take a class for hashable
-
-
-@functools.cache
-def _fields_once(cls: type) -> tuple[_Field, ...]:
+def _fields(cls: Any) -> list[_Field]:
     hints, fields = typing.get_type_hints(cls, include_extras=True), []
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
             limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
             fields.append(_Field(field.name, flags[0], _without_none(hints[field.name]), field.default, limits))
-    return tuple(fields)
+    return fields
 
 
 def _without_none(hint: Any) -> Any:

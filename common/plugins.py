@@ -72,12 +72,12 @@ def load(spec: str, expected: Callable[..., T], what: str) -> type[T]:
         PluginError: it is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute that
             `expected` annotates as `ClassVar`.
     """
-    value = resolve(spec)
-    base = _name(expected)
-    if not inspect.isclass(value) or not issubclass(value, cast(type, expected)):
+    value, contract, base = resolve(spec), cast(type, expected), _name(expected)
+    if not inspect.isclass(value) or not issubclass(value, contract):
         raise PluginError(f"{spec}: {_described(value)}, not {what} (a subclass of {base})")
     methods = sorted(getattr(value, "__abstractmethods__", ()))
-    attributes = [name for name in _annotated(expected, class_only=True) if not hasattr(value, name)]
+    annotated = {name: hint for each in contract.__mro__ for name, hint in inspect.get_annotations(each).items()}
+    attributes = [name for name, hint in annotated.items() if "ClassVar" in str(hint) and not hasattr(value, name)]
     _check_nothing_missing(spec, what, base, [*methods, *attributes])
     return cast("type[T]", value)
 
@@ -153,15 +153,8 @@ def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) ->
 
 def _members(expected: Any) -> Iterator[str]:
     """Yield the public names that a class or Protocol and its bases declare."""
-    yield from _annotated(expected)
-    yield from (name for base in expected.__mro__ for name in vars(base) if not name.startswith("_"))
-
-
-def _annotated(expected: Any, class_only: bool = False) -> Iterator[str]:
     for base in expected.__mro__:
-        for name, annotation in inspect.get_annotations(base).items():
-            if not name.startswith("_") and ("ClassVar" in str(annotation) or not class_only):
-                yield name
+        yield from (name for name in [*inspect.get_annotations(base), *vars(base)] if not name.startswith("_"))
 
 
 def _name(value: Any) -> str:

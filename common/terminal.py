@@ -15,7 +15,6 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.cores import share_cores
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 
 GAP = 3
@@ -25,6 +24,8 @@ MOST_SAID = 300
 
 HINT = " (see --help)"
 """End of a line on bad usage."""
+UNRECOGNIZED = "unrecognized arguments: "
+"""Beginning of argparse's message on unknown words."""
 
 
 @functools.cache
@@ -79,20 +80,6 @@ class Parser(argparse.ArgumentParser):
         self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._words, namespace)
 
-    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse positional arguments before, between and after options; an unknown option is an error."""
-        parsed, rest = self.parse_known_intermixed_args(args, namespace)
-        if rest:
-            self.error(self.unknown(rest))
-        return parsed
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as `ArgumentParser` does; an unknown argument is an error."""
-        parsed, rest = self.parse_known_args(args, namespace)
-        if rest:
-            self.error(self.unknown(rest))
-        return parsed
-
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
         """Return the error message for one or more unknown words.
 
@@ -112,6 +99,8 @@ class Parser(argparse.ArgumentParser):
 
         argparse reports a mistyped required option only as missing: the message then names the mistyped word too.
         """
+        if message.startswith(UNRECOGNIZED):
+            message = self.unknown(message.removeprefix(UNRECOGNIZED).split())
         mistyped = [
             word
             for word in self._words
@@ -225,14 +214,17 @@ def run(
     """Run a command, from the parsing of its options on; return its exit code.
 
     An error for the user is one line on stderr: exit code 2 for bad usage, 1 for any other expected one. Ctrl-C is 130.
-    A reader that closes stdout is no error. Characters that the terminal's encoding lacks are escaped. Sets
-    OMP_WAIT_POLICY (`share_cores`), so `work` is what imports torch.
+    A reader that closes stdout is no error. Characters that the terminal's encoding lacks are escaped.
+
+    OpenMP threads sleep while they wait, unless the user has set OMP_WAIT_POLICY: by default torch's threads spin at
+    the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
+    imported, so `work` is what imports torch.
 
     Args:
         expected: exceptions of work that failed.
         remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
     """
-    share_cores()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

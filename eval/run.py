@@ -17,7 +17,7 @@ from clearspan.common.compute import Compute, resolve
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
-from clearspan.common.progress import stage
+from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
@@ -70,11 +70,9 @@ def evaluate(request: Request) -> list[Scored]:
         print(compute.line, file=sys.stderr)
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
-    for number, (name, spec) in enumerate(request.models.items(), 1):
-        place = f", model {number} of {len(request.models)}" if len(request.models) > 1 else ""
+    for name, spec in request.models.items():
         try:
-            with stage(f"{name}{place}"):
-                scored = _score(request, compute, name, spec, loaded)
+            scored = _score(request, compute, name, spec, loaded)
         except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
@@ -214,10 +212,9 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
     """Return task -> scores; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
-    for number, task in enumerate(tasks, 1):
+    for task in Bar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:
-            with stage(f"task {number} of {len(tasks)}, {task.name}", quiet=not run.progress):
-                scores = task.score(run)
+            scores = task.score(run)
         except UnscoredError as error:
             results.skipped[task.name] = str(error)
             continue

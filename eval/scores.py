@@ -199,7 +199,7 @@ def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -
     """
     resamples = num_resamples(len(pairs))
     changes = []
-    bar = Bar(len(pairs), f"comparing {len(pairs):,} figures", not progress, desc="comparing", unit=" figures")
+    bar = Bar(len(pairs), f"comparing {len(pairs):,} figures", not progress, unit=" figures")
     for first, second in bar.over(pairs):
         change = difference(first, second)
         if change.p < LEVEL and resamples > RESAMPLES:

@@ -22,7 +22,6 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt
 
-from clearspan.common.cores import num_cores
 from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
@@ -276,13 +275,15 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary
 def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here, so that errors in the command line appear before Beam's slow import.
+        from joblib import cpu_count
+
         from clearspan.pipelines.execution import graph, runners
 
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
             size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
-            processes = runners.num_processes(options.workers, len(units), size, speed, num_cores())
+            processes = runners.num_processes(options.workers, len(units), size, speed, cpu_count())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
         return runners.run(pipeline)

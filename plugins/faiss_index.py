@@ -74,8 +74,7 @@ def _write(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: boo
         index = faiss.IndexIVFFlat(index, sample.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         index.train(sample)
         index.nprobe = max(LEAST_LISTS, lists // PART_READ)
-    work = f"indexing {dataset.num_examples:,} vectors"
-    with Bar(dataset.num_examples, work, quiet, desc="index", unit="vector") as bar:
+    with Bar(dataset.num_examples, f"indexing {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
         for batch in dataset:
             index.add(_prepared(faiss, vectors.decoded(batch), is_cosine))
             bar.update(batch.num_rows)

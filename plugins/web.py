@@ -8,18 +8,17 @@ the "title" of an HTML page; its offset is that of the archive's record. Other r
 error pages, images) are skipped, with the reason for which they are counted.
 
 The archive is framed here, because fastwarc ends at a record that it cannot read, takes a missing length for 0 and a
-truncated body for a whole one. A record whose length is false, whose digest differs or that cannot be decoded is bad;
-reading continues at the next line that begins a record. Memory is bounded by twice the longest allowed record, and by
-the tree of an HTML page of HTML_BYTES.
+truncated body for a whole one. A record whose digest differs or that cannot be decoded is bad; one whose length is
+false is a damaged file. Memory is bounded by twice the longest allowed record, and by the tree of an HTML page of
+HTML_BYTES.
 """
 
 import base64
 import contextlib
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from clearspan.pipelines.readers.sniff import WARC
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
@@ -37,15 +36,9 @@ DEPTH = 400
 OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
 """Reasons for which a record is skipped: its type holds no page, its HTTP status is not 200, or it holds no HTML or
 text."""
-LINE_ENDS = 8
-"""Most bytes of line ends after a record. The standard has 4."""
 HTML = ("text/html", "application/xhtml+xml")
 _START = re.compile(rb"WARC/1\.\d\r?\n")
-_NEXT = re.compile(rb"\n(?=WARC/1\.\d\r?\n)")
-_NEXT_BYTES = 16
-_END_OF_HEADER = re.compile(rb"\r?\n\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
-_AFTER = re.compile(rb"[\r\n]{0,%d}(?=WARC/1\.\d\r?\n|\Z)|\r?\n\r?\n" % LINE_ENDS)
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
 
 
@@ -60,85 +53,49 @@ class WebArchives:
         """Yield the file's records, the skipped ones too, at their offsets in the decompressed file.
 
         Raises:
-            DamagedError: the stream ends within a record.
+            DamagedError: the stream ends within a record, or the length of a record is missing or false.
         """
-        for frame in _frames(_Window(stream), reading.max_bytes):
+        for frame in _frames(stream, reading.max_bytes):
             yield _record(frame, piece.input.name, reading.max_bytes)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Frame:
-    """A record of the archive: header and block; of one that is too long or damaged, the beginning."""
+class _Frame(NamedTuple):
+    """A record of the archive: header and block; of one that is too long, the beginning."""
 
     offset: int
     data: bytes
-    problem: str = ""
-    is_whole: bool = True
+    is_whole: bool
 
 
-class _Window:
-    """The bytes of a stream that have been read ahead, from `offset` on."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.data, self.offset = stream, bytearray(), 0
-
-    def has(self, size: int) -> bool:
-        """Read ahead; return whether there are as many bytes before the end."""
-        while len(self.data) < size and (part := self.stream.read(max(BUFFER_BYTES, size - len(self.data)))):
-            self.data += part
-        return len(self.data) >= size
-
-    def drop(self, size: int) -> None:
-        del self.data[:size]
-        self.offset += size
-
-    def drop_record(self) -> int:
-        """Drop the bytes before the next line that begins a record, or the end; return their number."""
-        begin = self.offset
-        while not (line := _NEXT.search(self.data)):
-            self.drop(max(0, len(self.data) - _NEXT_BYTES))
-            if not self.has(len(self.data) + 1):
-                self.drop(len(self.data))
-                return self.offset - begin
-        self.drop(line.end())
-        return self.offset - begin
-
-
-def _frames(window: _Window, max_bytes: int) -> Iterator[_Frame]:
-    """Yield the records of an archive, damaged ones with a problem.
+def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
+    """Yield the records of an archive.
 
     Raises:
-        DamagedError: the stream ends within a record.
+        DamagedError: the stream ends within a record, or has something else in the place of a record.
     """
-    while window.has(1):
-        offset = window.offset
-        window.has(HEADER_BYTES)
-        head = bytes(window.data[:HEADER_BYTES])
-        end = _END_OF_HEADER.search(head) if _START.match(head) else None
-        length = _LENGTH.search(head, 0, end.end()) if end else None
-        size = end.end() + int(length[1]) if end and length else None
-        if size is not None and size <= max_bytes + HEADER_BYTES and window.has(size):
-            window.has(size + 2 * _NEXT_BYTES)
-            if after := _AFTER.match(window.data, size):
-                yield _Frame(offset, bytes(window.data[:size]))
-                window.drop(after.end())
-                continue
-        yield _unframed(window, offset, head, size)
-
-
-def _unframed(window: _Window, offset: int, head: bytes, size: int | None) -> _Frame:
-    """Drop a record that is too long, or whose length (`size` with the header) is missing or false, and return it."""
-    dropped = window.drop_record()
-    is_record, is_end = _START.match(head), not window.data
-    if size is not None and 0 <= dropped - size <= LINE_ENDS:
-        return _Frame(offset, head, is_whole=False)
-    if is_end and is_record and (size is None or dropped < size):
+    offset, header = 0, b""
+    for line in iter(lambda: stream.readline(HEADER_BYTES), b""):
+        is_empty = not line.strip(b"\r\n")
+        if is_empty and not header:  # after a record
+            offset += len(line)
+            continue
+        header += line
+        length = _LENGTH.search(header) if _START.match(header) and is_empty else None
+        if length:
+            size = int(length[1])
+            is_whole = size <= max_bytes + HEADER_BYTES
+            block = stream.read(size if is_whole else HEADER_BYTES)
+            left = size - len(block)
+            while left and (part := stream.read(min(left, BUFFER_BYTES))):
+                left -= len(part)
+            if left:
+                break
+            yield _Frame(offset, header + block, is_whole)
+            offset, header = offset + len(header) + size, b""
+        elif is_empty or len(header) > HEADER_BYTES:
+            raise DamagedError(f"no WARC record with a Content-Length at byte {offset:,}")
+    if header:
         raise DamagedError(f"it ends within the record at byte {offset:,}")
-    elif is_record:
-        problem = f"its Content-Length is {'missing' if size is None else 'false'}: {dropped:,} bytes skipped"
-    else:
-        problem = f"not a WARC record: {dropped:,} bytes skipped"
-    return _Frame(offset, head[:HEAD_BYTES], problem)
 
 
 def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
@@ -153,8 +110,6 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
     def skipped(reason: str) -> Record:
         return Record(name, frame.offset, None, raw, skipped=reason)
 
-    if frame.problem:
-        return bad(frame.problem)
     try:
         record = WarcRecord.from_bytes(frame.data)
         record_type = str(record.record_type)

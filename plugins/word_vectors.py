@@ -11,8 +11,8 @@ known words is zero; that of an empty text is the vector of a full stop, as in S
 import functools
 import json
 import mmap
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,49 +33,15 @@ TEXTS = 1 << 15
 AGAIN = "copy the complete file from its source again"
 MOST_WORD = 1 << 12
 """Longest word of a binary file, in bytes."""
-MOST_JSON = 1 << 29
-"""Largest JSON file, in bytes; reading it takes about five times as much memory."""
 BOM = "\ufeff".encode()
-OTHERS = {
-    b"\x1f\x8b": "is packed with gzip: unpack it first",
-    b"PK": "is a zip archive: unpack it first",
-    b"\x80": "is a pickle, which can run code and is never read: export it as text, a word and its numbers per line",
-    (793712314).to_bytes(4, "little"): "is fastText's binary model: give its .vec, or export its words as text",
-}
-Numbers = NDArray[Any] | list[Any]
+_JSON = re.compile(rb"\s*\{\s*[\"}]")
+_BINARY = re.compile(rb"[^\t\n\r\x20-\xff]")
+"""A character that no text has: binary float32 numbers nearly always contain some."""
+Opened = tuple[int, dict[bytes, int], Callable[[int], Any]]
+"""A file of vectors: their width, the place of each word's row, and a function that reads the numbers there."""
 
 
-@dataclass
-class Vectors:
-    """The vectors of a file: their width, the place of each word's row, and a function that reads the row there."""
-
-    path: Path
-    dim: int
-    places: dict[bytes, int]
-    row: Callable[[int], Numbers]
-
-    def find(self, word: bytes) -> NDArray[np.float32] | None:
-        """Return the word's vector, float32 (dim,); None for an unknown word.
-
-        Raises:
-            EncoderError: the word's row is damaged.
-        """
-        if (place := self.places.get(word)) is None:
-            return None
-        where = f"{self.path}: the vector of {_shown(word)}"
-        try:
-            with np.errstate(over="ignore"):
-                row = np.array(self.row(place), np.float64).astype(np.float32)
-        except ValueError:
-            row = np.empty(0, np.float32)
-        if row.shape != (self.dim,):
-            raise EncoderError(f"{where} is not {self.dim} numbers: {AGAIN}")
-        if not np.isfinite(row).all():
-            raise EncoderError(f"{where} holds a NaN or an infinity: {AGAIN}")
-        return row
-
-
-def open_vectors(path: Path) -> Vectors:
+def _open(path: Path) -> Opened:
     """Open a file of word vectors; its content determines the format.
 
     The formats are GloVe's text (a word and its numbers per line), word2vec's and fastText's text (the same after a
@@ -90,10 +56,7 @@ def open_vectors(path: Path) -> Vectors:
         start = file.read(1 << 16)
         if not start:
             raise EncoderError(f"{path}: is empty")
-        for magic, problem in OTHERS.items():
-            if start.startswith(magic):
-                raise EncoderError(f"{path}: {problem}")
-        if start.lstrip()[:1] == b"{" and start.lstrip()[1:].lstrip()[:1] in (b'"', b"}"):
+        if _JSON.match(start):
             return _json(path)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     line, _, rest = start.partition(b"\n")
@@ -102,12 +65,13 @@ def open_vectors(path: Path) -> Vectors:
         number, dim = int(fields[0]), int(fields[1])
         if not dim:
             raise EncoderError(f"{path}:1: promises vectors of 0 numbers")
-        if not (_is_text(rest[:4096]) and _is_numbers(rest[:4096])):
-            return _binary(path, content, len(line) + 1, dim, number)
         content.seek(len(line) + 1)
-        return _text(path, content, dim, number)
-    if not _is_text(line):
-        raise EncoderError(f"{path}: is no file of word vectors; to score a transformer, give its folder")
+        return (_binary if _BINARY.search(rest[:4096]) else _text)(path, content, dim, number)
+    if _BINARY.search(line):
+        raise EncoderError(
+            f"{path}: is no file of word vectors: give text (a word and its numbers per line), word2vec's binary "
+            "format or JSON, unpacked; to score a transformer, give its folder"
+        )
     content.seek(len(BOM) if line.startswith(BOM) else 0)
     dim = next((number for number, field in enumerate(reversed(fields[1:])) if not _is_number(field)), len(fields) - 1)
     if dim < 1:
@@ -115,27 +79,21 @@ def open_vectors(path: Path) -> Vectors:
     return _text(path, content, dim)
 
 
-def _json(path: Path) -> Vectors:
-    if path.stat().st_size > MOST_JSON:
-        raise EncoderError(f"{path}: more than {MOST_JSON:,} bytes of JSON; write it as text, a word a line")
+def _json(path: Path) -> Opened:
+    expected = f"{path}: must be a JSON object of words, each with a list of numbers, all of one length"
     try:
         # Reversed, so that the first pair of a repeated word is entered last and counts.
         content = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+        table = np.array(list(content.values()))
     except (ValueError, RecursionError) as error:
-        raise EncoderError(f"{path}: cannot be read as JSON ({head(str(error))})") from None
-    if not content:
-        raise EncoderError(f"{path}: holds no word")
-    rows = list(content.values())
-    for word, values in content.items():
-        if not isinstance(values, list) or not values or not all(type(value) in (int, float) for value in values):
-            raise EncoderError(f"{path}: {head(word)} must have a list of numbers")
-        if len(values) != len(rows[0]):
-            raise EncoderError(f"{path}: {head(word)} has {len(values)} numbers where other words have {len(rows[0])}")
+        raise EncoderError(f"{expected} ({head(str(error))})") from None
+    if table.ndim != 2 or table.dtype.kind not in "iuf":
+        raise EncoderError(expected)
     places = {word.encode("utf-8", "surrogatepass"): number for number, word in enumerate(content)}
-    return Vectors(path, len(rows[0]), places, rows.__getitem__)
+    return table.shape[1], places, table.__getitem__
 
 
-def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -> Vectors:
+def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -> Opened:
     """Return the vectors of a text file, from the position of `content`.
 
     The last `dim` fields of a line are the numbers: GloVe's words may contain spaces.
@@ -165,16 +123,17 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
     if count < (number or 1):
         raise EncoderError(f"{path}: holds {count:,} of the {number or 1:,} words that it promises: {AGAIN}")
 
-    def row_at(place: int) -> Numbers:
+    def row_at(place: int) -> list[float]:
         content.seek(place)
         return list(map(float, content.readline().split()))
 
-    return Vectors(path, dim, places, row_at)
+    return dim, places, row_at
 
 
-def _binary(path: Path, content: mmap.mmap, start: int, dim: int, number: int) -> Vectors:
+def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
     """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, at times LF."""
     places: dict[bytes, int] = {}
+    start = content.tell()
     for row in range(number):
         while content[start : start + 1] == b"\n":
             start += 1
@@ -183,11 +142,9 @@ def _binary(path: Path, content: mmap.mmap, start: int, dim: int, number: int) -
             raise EncoderError(f"{path}: ends within word {row + 1:,} of the {number:,} that it promises: {AGAIN}")
         places.setdefault(content[start:end], end + 1)
         start = end + 1 + 4 * dim
-    if not number:
-        raise EncoderError(f"{path}: holds no word")
     if content[start : start + MOST_WORD].strip():
         raise EncoderError(f"{path}: goes on after the {number:,} words of {dim} numbers that it promises: {AGAIN}")
-    return Vectors(path, dim, places, lambda place: np.frombuffer(content, "<f4", dim, place))
+    return dim, places, lambda place: np.frombuffer(content, "<f4", dim, place)
 
 
 def _is_number(field: bytes) -> bool:
@@ -196,17 +153,6 @@ def _is_number(field: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_text(start: bytes) -> bool:
-    """Return whether the bytes are text: binary float32 numbers nearly always contain control characters."""
-    return not any(byte < 0x20 and byte not in b"\t\n\r" for byte in start)
-
-
-def _is_numbers(start: bytes) -> bool:
-    """Return whether only characters of numbers follow the first word."""
-    row = bytes(start).partition(b"\n")[0].partition(b" ")[2]
-    return not row.strip(b"0123456789+-.,eE infatyINFATY\t\r")
 
 
 def _shown(data: bytes) -> str:
@@ -218,8 +164,7 @@ class WordVectors(Encoder):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._vectors = open_vectors(path)
-        self.dim = self._vectors.dim
+        self.dim, self._places, self._row = _open(path)
         self._numbers: dict[str, int] = {}  # word -> row of the table; -1 for an unknown word
         self._table = np.empty((0, self.dim), np.float32)
 
@@ -237,7 +182,7 @@ class WordVectors(Encoder):
             EncoderError: the row of a word is damaged.
         """
         out = np.empty((len(texts), self.dim), np.float32)
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, desc="encode") as bar:
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for start in range(0, len(texts), TEXTS):
                 words = [text.split() or [EMPTY] for text in texts[start : start + TEXTS]]
                 self._read(words)
@@ -246,30 +191,37 @@ class WordVectors(Encoder):
         return out
 
     def _read(self, texts: list[list[str]]) -> None:
-        rows: list[NDArray[np.float32]] = []
-        for word in {word: None for words in texts for word in words}:
-            if word in self._numbers:
-                continue
-            row = self._vectors.find(word.encode("utf-8", "surrogatepass"))
-            self._numbers[word] = -1 if row is None else len(self._table) + len(rows)
-            if row is not None:
-                rows.append(row)
+        new = dict.fromkeys(word for words in texts for word in words if word not in self._numbers)
+        places = {word: self._places.get(word.encode("utf-8", "surrogatepass")) for word in new}
+        rows = {word: self._vector(word, place) for word, place in places.items() if place is not None}
+        self._numbers |= dict.fromkeys(new, -1) | {word: len(self._table) + row for row, word in enumerate(rows)}
         if rows:
-            self._table = np.concatenate([self._table, rows])
+            self._table = np.concatenate([self._table, [*rows.values()]])
+
+    def _vector(self, word: str, place: int) -> NDArray[np.float32]:
+        """Return the vector of a known word, float32 (dim,); raise EncoderError if its row is damaged."""
+        try:
+            with np.errstate(over="ignore"):
+                row = np.array(self._row(place), np.float64).astype(np.float32)
+        except ValueError:
+            row = np.empty(0, np.float32)
+        if row.shape != (self.dim,) or not np.isfinite(row).all():
+            raise EncoderError(f"{self._path}: the vector of {head(word)} is not {self.dim} finite numbers: {AGAIN}")
+        return row
 
     def _means(self, texts: list[list[str]]) -> NDArray[np.float64]:
         known = [[number for word in words if (number := self._numbers[word]) >= 0] for words in texts]
         counts = np.array([len(numbers) for numbers in known])
-        ends = np.concatenate([[0], np.cumsum(counts)])
         numbers = np.array([number for row in known for number in row], np.int64)
         # A sparse matrix counts the words of each text; an empty row yields zeros.
+        ends = np.cumsum([0, *counts])
         sums = csr_array((np.ones(len(numbers)), numbers, ends), shape=(len(texts), len(self._table))) @ self._table
         means: NDArray[np.float64] = sums / np.maximum(counts, 1)[:, None]
         return means
 
 
 def load(path: Path) -> WordVectors:
-    """Load a file of word vectors; see `open_vectors`.
+    """Load a file of word vectors; see `_open`.
 
     Raises:
         EncoderError: the file is unreadable, malformed or truncated.

@@ -194,11 +194,7 @@ def load_decoder(dataset: reader.Dataset) -> Callable[[list[int]], str]:
     """
     from tokenizers import Tokenizer
 
-    path = dataset.local_tokenizer() / "tokenizer.json"
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise reader.ShardError(f"{path}: not a tokenizer.json ({error})") from None
+    tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
     return functools.partial(tokenizer.decode, skip_special_tokens=False)
 
 

@@ -8,8 +8,6 @@ from clearspan.shards.reader import read_resource
 
 NAME = "classes.json"
 PATH = f"{FILES_FOLDER}/{NAME}"
-SHOWN = 5
-"""Number of class names that a line of the summary lists."""
 
 
 def names(folder: str, manifest: Manifest) -> list[str]:
@@ -17,17 +15,11 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
     Raises:
         ShardError: the table of classes is missing or damaged.
-        ManifestError: the table is not a list of distinct names, or the shards have a class without a name.
+        ManifestError: the shards have a class without a name.
     """
     if PATH not in manifest.resources:
         return []
-    data = read_resource(folder, PATH, manifest.resources[PATH])
-    try:
-        table = json.loads(data)
-    except ValueError:
-        table = None
-    if not isinstance(table, list) or not all(isinstance(name, str) for name in table) or len({*table}) < len(table):
-        raise ManifestError(f"{folder}/{PATH}: not a list of distinct names: run the pipeline again")
+    table: list[str] = json.loads(read_resource(folder, PATH, manifest.resources[PATH]))
     numbers = manifest.classes
     if numbers and not 0 <= min(numbers) <= max(numbers) < len(table):
         actual = f"{min(numbers)} to {max(numbers)}"
@@ -36,14 +28,10 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
 
 def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return lines on the number of classes and their sizes, and on those with one example or none."""
+    """Return a line on the number of classes and their sizes; none for a dataset without classes."""
     sizes = [counts.get(number, 0) for number in range(len(class_names))]
     if not sizes:
         return []
     least, most = min(sizes), max(sizes)
     of_size = f"{least:,} to {most:,} examples" if least < most else f"{most:,} examples each"
-    lines = [f"classes {len(class_names):,}, of {of_size}"]
-    for size, words in ((0, "without an example"), (1, "with a single example")):
-        if few := [name for name, count in zip(class_names, sizes, strict=True) if count == size]:
-            lines.append(f"{len(few):,} {words}: {', '.join(few[:SHOWN])}{', ...' if len(few) > SHOWN else ''}")
-    return lines
+    return [f"classes {len(class_names):,}, of {of_size}"]

@@ -92,14 +92,18 @@ class Form(NamedTuple):
         type: Arrow type of the column.
         to_bytes: returns the content of a value's file.
         from_bytes: returns the value of a file's content; raises ValueError for any other content.
-        column: returns the column of such values.
     """
 
     extension: str
     type: pa.DataType
     to_bytes: Callable[[pa.Scalar], bytes]
     from_bytes: Callable[[bytes], Any]
-    column: Callable[[Sequence[Any]], pa.Array]
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        """Return the column of such values."""
+        if is_array(self.type):
+            return array_column(values, self.type.value_type.list_size)
+        return pa.array(values, self.type)
 
 
 def _whole_number(data: bytes) -> int:
@@ -108,22 +112,7 @@ def _whole_number(data: bytes) -> int:
     return int(data)
 
 
-NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_number, lambda v: pa.array(v, pa.int64()))
-TEXT = Form(
-    "txt",
-    pa.string(),
-    lambda value: str(value).encode(),
-    lambda data: data.decode("utf-8"),
-    lambda values: pa.array(values, pa.string()),
-)
-FORMS = {form.extension: form for form in (NUMBER, TEXT)}
-
-
-def as_is(extension: str) -> Form:
-    """Return the form of a column of bytes, e.g. encoded images."""
-    return Form(
-        extension, pa.binary(), lambda value: value.as_py(), bytes, lambda values: pa.array(values, pa.binary())
-    )
+NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_number)
 
 
 def array_type(width: int) -> pa.DataType:
@@ -154,8 +143,7 @@ def array_of(value: pa.Scalar) -> np.ndarray:
 
 def npy(width: int) -> Form:
     """Return the form of a column of arrays, each (n, width) float16, as files that `np.load` reads."""
-    column_type = array_type(width)
-    return Form("npy", column_type, _to_npy, lambda data: _from_npy(data, width), lambda v: array_column(v, width))
+    return Form("npy", array_type(width), _to_npy, lambda data: _from_npy(data, width))
 
 
 def _to_npy(value: pa.Scalar) -> bytes:
@@ -181,17 +169,22 @@ def _from_npy(data: bytes, width: int) -> np.ndarray:
     return values.reshape(shape)
 
 
+def _form(extension: str) -> Form:
+    """Return the form of whole numbers in `cls`, and of bytes, e.g. encoded images, in any other extension."""
+    return NUMBER if extension == NUMBER.extension else Form(extension, pa.binary(), lambda value: value.as_py(), bytes)
+
+
 class Samples(Layout):
     """Layout with one file per row and column, all but the id, e.g. `Samples(image="jpg", label="cls")`.
 
-    A column is given by its `Form`, or by an extension: `cls` for whole numbers, `txt` for text, any other for bytes.
+    A column is given by its `Form`, or by an extension: `cls` for whole numbers, any other for bytes.
     """
 
     row_is_sample = True
 
     def __init__(self, **columns: str | Form) -> None:
         self.names = list(columns)
-        self.forms = [form if isinstance(form, Form) else FORMS.get(form) or as_is(form) for form in columns.values()]
+        self.forms = [form if isinstance(form, Form) else _form(form) for form in columns.values()]
         types = [("id", pa.int64()), *((name, form.type) for name, form in zip(self.names, self.forms, strict=True))]
         self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in types])
 

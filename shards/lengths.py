@@ -40,15 +40,6 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
     return {column: dict(sorted(summed.items(), key=lambda item: int(item[0]))) for column, summed in total.items()}
 
 
-def _bars(histogram: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Return (first length, last length, count) of the bins from the shortest to the longest, including empty ones."""
-    if not histogram:
-        return []
-    lowest, highest = np.searchsorted(EDGES, [min(map(int, histogram)), max(map(int, histogram))])
-    edges = EDGES[lowest : highest + 2].tolist()
-    return [(low, high - 1, histogram.get(str(low), 0)) for low, high in itertools.pairwise(edges)]
-
-
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
     """Return a table of bars for each column, except sentence views; empty if there are no histograms."""
     return "\n".join(
@@ -59,7 +50,10 @@ def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _text(histogram: Mapping[str, int]) -> str:
-    bars = _bars(histogram)
-    most = max(count for *_, count in bars)
-    rows = [(f"{low:,}", f"{high:,}", "#" * -(-WIDTH * count // most), f"{count:,}") for low, high, count in bars]
+    """Return the bins from the shortest to the longest, including empty ones."""
+    lowest, highest = np.searchsorted(EDGES, [min(map(int, histogram)), max(map(int, histogram))])
+    rows, most = [], max(histogram.values())
+    for low, high in itertools.pairwise(EDGES[lowest : highest + 2].tolist()):
+        count = histogram.get(str(low), 0)
+        rows.append((f"{low:,}", f"{high - 1:,}", "#" * -(-WIDTH * count // most), f"{count:,}"))
     return terminal.table(("from", "to", "", "examples"), rows, right=(0, 1, 3), indent=4)

@@ -18,7 +18,7 @@ from typing import Any
 from clearspan.common import plugins
 from clearspan.shards import lengths, moments, storage
 from clearspan.shards.schema import KINDS, Kind, add_up
-from clearspan.shards.sealed import build, seal, unseal
+from clearspan.shards.sealed import seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
@@ -108,7 +108,7 @@ class Manifest:
     def tokenizer(self) -> TokenizerInfo | None:
         """The fingerprint's entry of the tokenizer; None for a dataset without token ids."""
         known = self.fingerprint.get("tokenizer")
-        return None if known is None else build(TokenizerInfo, known)
+        return None if known is None else TokenizerInfo(**known)
 
     @property
     def resources(self) -> dict[str, str]:
@@ -181,7 +181,7 @@ class Manifest:
             version = (record["format"], record["version"])
             if version != (FORMAT, VERSION):
                 raise ManifestError(f"{path}: format {version[0]} version {version[1]}, not {FORMAT} {VERSION}")
-            shards = [build(ShardInfo, shard) for shard in record["shards"]]
+            shards = [ShardInfo(**shard) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
             manifest._check(path)
         except ManifestError:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clearspan.common.files import cache_folder, path_in_errors
-from clearspan.common.files import sha256 as local_sha256
+from clearspan.common.files import cache_folder, path_in_errors, write_bytes
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
@@ -34,7 +33,7 @@ class ShardError(ValueError):
 
 def check_bytes(path: Path, shard: ShardInfo) -> None:
     """Raise ShardError if the size or hash of a local shard differs from its entry in the manifest."""
-    if difference := FileInfo(shard.bytes, shard.sha256).difference(path):
+    if difference := FileInfo(shard.bytes, shard.sha256).difference(FileInfo.of(path)):
         raise ShardError(f"{shard.name}: {difference}")
 
 
@@ -79,7 +78,7 @@ def read_back(path: Path, shard: ShardInfo) -> None:
         file = HashingFile(stream)
         for _ in read_batches(path, shard, lambda _: ustar.members(file), Contents):
             pass
-    if difference := FileInfo(shard.bytes, shard.sha256).difference_from(file.info):
+    if difference := FileInfo(shard.bytes, shard.sha256).difference(file.info):
         raise ShardError(f"{shard.name}: {difference}")
 
 
@@ -152,16 +151,11 @@ class Dataset:
         local = Path(self.tokenizer_folder)
         if storage.is_remote(self.folder):
             local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-            for name in files:
+            for name, sha256 in files.items():
                 if not (local / name).exists():
-                    storage.download(storage.join(self.tokenizer_folder, name), local / name)
-        for name, expected in files.items():
-            if not (local / name).is_file() or local_sha256(local / name) != expected:
-                if storage.is_remote(self.folder):
-                    (local / name).unlink(missing_ok=True)
-                raise ShardError(
-                    f"{local / name}: missing, or not a file of the tokenizer that made the ids: run the pipeline again"
-                )
+                    write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
+        for name, sha256 in files.items():
+            read_resource(str(local), name, sha256)
         for name in storage.list_files(str(local)):
             if name not in files and not name.startswith("."):
                 raise ShardError(f"{local / name}: the manifest names no such file of the tokenizer: remove it")
@@ -170,9 +164,7 @@ class Dataset:
     @property
     def files(self) -> dict[str, str]:
         """The resources except the tokenizer, such as the synonyms of views: name -> sha256."""
-        folder = f"{FILES_FOLDER}/"
-        resources = self.manifest.resources.items()
-        return {path.removeprefix(folder): sha256 for path, sha256 in resources if path.startswith(folder)}
+        return dict(self.manifest.fingerprint.get("options", {}).get("files", {}))
 
     def read_file(self, name: str) -> bytes:
         """Return the content of one of `files`.

@@ -9,16 +9,14 @@ A flipped bit, a truncation or an edit of a sealed record is detected. The hash 
 import dataclasses
 import hashlib
 import json
-import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from clearspan.common.files import sha256
 
 FIELD = "sha256"
 """Name of the field that holds a record's hash."""
-Made = TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +31,11 @@ class FileInfo:
         """Measure a file."""
         return cls(path.stat().st_size, sha256(path))
 
-    def difference(self, path: Path, known: str = "the manifest") -> str:
-        """Describe how a file differs from this one, by size or else by hash; empty if it does not."""
-        size = path.stat().st_size
-        return self.difference_from(FileInfo(size, sha256(path) if size == self.bytes else ""), known)
-
-    def difference_from(self, other: "FileInfo", known: str = "the manifest") -> str:
+    def difference(self, other: "FileInfo") -> str:
         """Describe how another file differs from this one, by size or else by hash; empty if it does not."""
         if other.bytes != self.bytes:
-            return f"{other.bytes:,} bytes where {known} says {self.bytes:,}"
-        return "" if other.sha256 == self.sha256 else f"its sha256 is not {known}'s"
+            return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
+        return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
 
 
 class HashingFile:
@@ -66,9 +59,6 @@ class HashingFile:
         data = self.stream.read(size)
         self._count(data)
         return data
-
-    def tell(self) -> int:
-        return self.bytes
 
     def _count(self, data: bytes) -> None:
         self._sha256.update(data)
@@ -102,31 +92,3 @@ def unseal(data: bytes) -> dict[str, Any]:
     if record.pop(FIELD, None) != _hash(record):
         raise ValueError("its own sha256 is not that of its content: damaged or edited")
     return record
-
-
-def build(cls: type[Made], record: object) -> Made:
-    """Create a dataclass of plain values from a JSON record.
-
-    Raises:
-        ValueError: the record is not an object, or a field is missing, unknown or of another type.
-    """
-    if not isinstance(record, dict):
-        raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
-    try:
-        made = cls(**record)
-    except TypeError as error:  # names the field
-        raise ValueError(str(error)) from None
-    for name, hint in typing.get_type_hints(cls).items():
-        if not _is(value := getattr(made, name), hint):
-            raise ValueError(f"{name} of {cls.__name__} has the wrong type: {json.dumps(value)[:60]}")
-    return made
-
-
-def _is(value: object, hint: Any) -> bool:
-    """Return whether a value from JSON has a type such as int, dict[str, int] or list[list[str]]."""
-    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if type(value) is not kind:
-        return False
-    if isinstance(value, dict) and inner:
-        return all(_is(k, inner[0]) and _is(v, inner[1]) for k, v in value.items())
-    return not isinstance(value, list) or not inner or all(_is(v, inner[0]) for v in value)

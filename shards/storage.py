@@ -206,14 +206,10 @@ def find(pattern: str) -> dict[str, int]:
         FileNotFoundError: no file matches, or a link is broken.
     """
     if is_remote(pattern):
-        if pattern.endswith("/"):
-            meant = [f"{glob.escape(pattern)}**"]
-        elif exists(pattern):
-            meant = [glob.escape(pattern)]
-        else:
-            meant = list(dict.fromkeys([pattern.replace("[", "[[]"), pattern]))
+        everything = "**" if pattern.endswith("/") else ""
+        meant = [glob.escape(pattern) + everything, pattern.replace("[", "[[]"), pattern]
         with _naming(pattern):
-            matches = (_beam().match([each])[0].metadata_list for each in meant)
+            matches = (_beam().match([each])[0].metadata_list for each in dict.fromkeys(meant))
             entries: list[Any] = next(filter(None, matches), [])
         sizes = {entry.path: int(entry.size_in_bytes) for entry in entries}
         # Some consoles create an object that ends in "/" for a folder.

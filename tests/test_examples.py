@@ -51,9 +51,9 @@ def test_own_language(shared_data: Path, tmp_path: Path) -> None:
     with (shared_data / "stsb_multi_mt" / "stsb-de-train.csv").open(encoding="utf-8") as file:
         sentences = [row[0] for row in itertools.islice(csv.reader(file), 300)]
     (tmp_path / "german.txt").write_text("\n".join(sentences), encoding="utf-8")
-    words = ("--language", "de", "--pairs", pairs, "--output", tmp_path / "out")
+    words = ("--language", "de", "--dev", pairs, "--test", pairs, "--output", tmp_path / "out")
     printed = run("own_language.py", tmp_path / "german.txt", *words, "--steps", "1", "--vocabulary", "800")
-    assert "'pairs/test': {'spearman'" in printed.splitlines()[-1]
+    assert "'pairs/pairs': {'spearman'" in printed.splitlines()[-1]
     assert (tmp_path / "out" / "scores" / "report.html").is_file()
 
 

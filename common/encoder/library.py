@@ -3,7 +3,7 @@
     folder -> settings checked -> SentenceTransformer -> weights checked -> Model.encode(texts) -> embeddings
 
 Its own folders define modules, prompts and length limits; a plain Hugging Face folder gets a pooling. Errors that the
-library would silently accept are refused here: missing or surplus weights, settings of the wrong type, token ids
+library would silently accept are refused here: missing or surplus weights, settings that it misreads, token ids
 without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
@@ -24,14 +24,15 @@ from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
+    check_largest,
     check_modules,
     check_tokenizer,
     check_transformer,
     read_modules,
+    refusing,
 )
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.progress import Bar
-from clearspan.common.terminal import MOST_SAID, one_line
 
 LONGEST = 1 << 30
 """Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
@@ -49,11 +50,11 @@ class Model(FolderEncoder):
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         lengths, limit = self._lengths(texts)
         read = [min(length, limit) for length in lengths]
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(read), desc="encode") as bar:
+        with Bar(sum(read), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(read, batch_tokens):
                 batch = [texts[row] for row in rows]
                 out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
-                bar.update(len(batch), sum(read[row] for row in rows))
+                bar.update(sum(read[row] for row in rows))
         return Embedded(out, np.array(lengths) > limit)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -80,12 +81,8 @@ class Model(FolderEncoder):
             return_attention_mask=False,
             return_token_type_ids=False,
         )["input_ids"]
-        largest, rows = max(max(row, default=0) for row in ids), first.model.get_input_embeddings().num_embeddings
-        if largest >= rows:
-            raise EncoderError(
-                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {rows:,} embeddings: they "
-                "do not belong together"
-            )
+        largest = max(max(row, default=0) for row in ids)
+        check_largest(self.name, largest, first.model.get_input_embeddings().num_embeddings)
         return [len(row) for row in ids], limit
 
 
@@ -116,7 +113,7 @@ def load(
         raise EncoderError(f"{folder}: is a sentence-transformers folder, which defines its own pooling")
     pooling = "" if modules else pooling or "mean"
     check_modules(folder, modules)
-    try:
+    with refusing(f"{folder}: no usable model"):
         with quiet_transformers():
             loaded = _load(folder, device, pooling, precision)
         folders = {module.name: module.folder for module in modules}
@@ -134,10 +131,6 @@ def load(
         settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
         model = Model(loaded, folder, settings | ({"prompt": prompt_name} if prompt_name is not None else {}))
         model.encode(["a text", "another text to try it on"])
-    except EncoderError:
-        raise
-    except Exception as error:  # libraries raise exceptions of any type for malformed files
-        raise EncoderError(f"{folder}: no usable model ({one_line(error, MOST_SAID)})") from None
     return model
 
 

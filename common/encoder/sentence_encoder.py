@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import folder_fingerprint
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_folder import EncoderError, refusing
 from clearspan.common.options import Flag
-from clearspan.common.terminal import MOST_SAID, one_line
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=POOLINGS)]
@@ -100,12 +99,8 @@ class FolderEncoder(Encoder):
 
     def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:
         """Return the embeddings of the texts as `encode` does, and which texts were truncated."""
-        try:
+        with refusing(f"{self.name}: cannot encode every text"):
             return self._embed(texts, batch_tokens, progress)
-        except EncoderError:
-            raise
-        except Exception as error:  # tokenizers and modules raise exceptions of any type
-            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:

@@ -23,15 +23,16 @@ from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.model_folder import (
     MEND,
     EncoderError,
+    check_largest,
     check_modules,
     check_tokenizer,
     read_inference,
     read_json,
     read_modules,
+    refusing,
 )
 from clearspan.common.progress import Bar
 from clearspan.common.ragged import Ragged
-from clearspan.common.terminal import MOST_SAID, one_line
 
 LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
 WEIGHT = "embedding.weight"
@@ -92,7 +93,7 @@ class StaticModel(FolderEncoder):
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, desc="encode") as bar:
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for rows in _blocks(texts):
                 means = self._means(self._ids([self._prompt + text for text in texts[rows]]))
                 out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
@@ -103,11 +104,7 @@ class StaticModel(FolderEncoder):
         sample = [text[:SAMPLE_CHARACTERS] for text in texts[::SAMPLE]]
         quick = self._tokenizer.is_fast and self._tokenizer.agrees(sample)
         ids = self._tokenizer.quick(texts) if quick else self._tokenizer.exact(texts)
-        if (largest := ids.values.max(initial=0)) >= len(self._table):
-            raise EncoderError(
-                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {len(self._table):,} embeddings: "
-                "they do not belong together"
-            )
+        check_largest(self.name, ids.values.max(initial=0), len(self._table))
         return ids
 
     def _means(self, ids: Ragged) -> NDArray[np.float32]:
@@ -145,7 +142,7 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
     modules = read_modules(folder)
     check_modules(folder, modules)
     first = modules[0].folder
-    try:
+    with refusing(f"{folder}: no usable model"):
         table = load_file(first / "model.safetensors")[WEIGHT]
         # A finite sum implies finite values, and takes a tenth of the time.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -158,10 +155,6 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
             folder, FastTokenizer(tokenizer, np.int32), table, len(modules) > 1, read_inference(folder), prompt_name
         )
         model.encode(["a text", "another text to try it on"])
-    except EncoderError:
-        raise
-    except Exception as error:  # tokenizers raises plain Exception
-        raise EncoderError(f"{folder}: no usable model ({one_line(error, MOST_SAID)})") from None
     return model
 
 

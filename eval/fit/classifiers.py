@@ -128,7 +128,7 @@ def fit(
     y = torch.from_numpy(problem.labels).to(device)
     most = _CPU_BATCH if device == "cpu" else _ACCELERATOR_BATCH
     at_once = max(1, most // (4 * settings.batch_size * padded(problem.features.dim)))
-    with Bar(l2.size, f"training {l2.size:,} classifiers", not progress, desc=progress, unit=" fits") as bar:
+    with Bar(l2.size, progress, not progress, unit=" fits") as bar:
 
         def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)

@@ -30,9 +30,8 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
-from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.model_folder import read_modules, refusing
 from clearspan.common.pretrained import load_model, max_tokens, quiet_transformers
-from clearspan.common.terminal import MOST_SAID, one_line
 
 Texts = tuple[list[str], ...]
 Floats = NDArray[np.float64]
@@ -135,7 +134,7 @@ def finetune(
 
 def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
     """Return a transformer with a new head, and its tokenizer."""
-    try:
+    with refusing(f"{folder}: cannot be fine-tuned"):
         safe = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(folder, num_labels=max(1, num_classes), **safe)
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
@@ -144,10 +143,6 @@ def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
         config.pad_token_id = tokenizer.pad_token_id
         config.problem_type = "single_label_classification" if num_classes else "regression"
         model, _ = load_model(folder, AutoModelForSequenceClassification, config=config)
-    except EncoderError:
-        raise
-    except Exception as error:  # the library raises any type of exception for a model without such a head
-        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error, MOST_SAID)})") from None
     return model, tokenizer
 
 

@@ -45,10 +45,10 @@ class FunctionEncoder(Encoder):
         """
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(lengths), desc="encode") as bar:
+        with Bar(sum(lengths), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(lengths, batch_tokens):
                 out[rows] = self._call([texts[row] for row in rows])
-                bar.update(len(rows), sum(lengths[row] for row in rows))
+                bar.update(sum(lengths[row] for row in rows))
         return out
 
     def _call(self, texts: list[str]) -> NDArray[np.float32]:

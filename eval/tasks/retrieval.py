@@ -80,7 +80,7 @@ def search(
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
     num_queries = queries.shape[0]
     shown = set(shown_queries(num_queries))
-    with Bar(num_queries, f"ranking by {num_queries:,} queries", not progress, desc="ranking", unit=" queries") as bar:
+    with Bar(num_queries, f"ranking by {num_queries:,} queries", not progress, unit=" queries") as bar:
         for start, block in _blocks(queries, documents, collection, depth):
             judged, ranked = {}, {}
             for row, (positions, scores) in enumerate(block, start=start):

@@ -22,8 +22,7 @@ class Progress(Bar):
         self.folder = folder
         self.left = {unit.number: unit.bytes for unit in units if unit.number not in finished}
         num_bytes = sum(self.left.values())
-        work = f"{num_bytes / 1e6:,.0f} MB in {counted(len(self.left), 'unit')}"
-        super().__init__(num_bytes, work, quiet, unit="B", unit_scale=True)
+        super().__init__(num_bytes, counted(len(self.left), "unit"), quiet, unit="B", unit_scale=True)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 

@@ -103,7 +103,7 @@ def _write(dataset: Dataset, path: Path, quiet: bool) -> None:
     """Write the index of a dataset's texts to a file."""
     from safetensors.numpy import save_file
 
-    with Bar(dataset.num_examples, f"indexing {dataset.num_examples:,} texts", quiet, desc="index", unit="text") as bar:
+    with Bar(dataset.num_examples, f"indexing {dataset.num_examples:,} texts", quiet, unit="text") as bar:
         index = BM25.of(_texts(dataset, bar), "float32")
     if not index.vocabulary:
         raise PipelineError(f"{dataset.folder}: its texts hold no word of two letters: leave out --hybrid")

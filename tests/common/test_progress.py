@@ -1,83 +1,32 @@
-"""The time of long work: one line without a terminal, and nothing for short work."""
+"""The progress of long work: a bar on a terminal, a line of it now and then elsewhere, and nothing for short work."""
 
 import io
 import sys
-from types import SimpleNamespace
-from typing import Any
+import time
 
 import pytest
 
 from clearspan.common import progress
-from clearspan.common.progress import Bar, stage
+from clearspan.common.progress import Bar
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock whose time the test sets."""
-    now = [0.0]
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    return now
-
-
-def advance(bar: Bar, clock: list[float], *seconds: float, cost: float | None = None) -> None:
-    for each in seconds:
-        clock[0] += each
-        bar.update(1, cost)
-
-
-LONG = [2.0] * 50
-
-
-@pytest.mark.parametrize(
-    ("total", "seconds", "options", "line"),
-    [
-        pytest.param(100, LONG, {}, "about 3.3 min for the work\n", id="long"),
-        pytest.param(61, [30, 2, 2, 2], {}, "about 2.5 min for the work\n", id="start-up has no part in the rate"),
-        pytest.param(100, [6.0] * 10, {"cost": 1000}, "about 60 s for the work\n", id="items count by their cost"),
-        pytest.param(100, [0.25] * 100, {}, "", id="short"),
-        pytest.param(100, LONG, {"quiet": True}, "", id="quiet"),
-    ],
-)
-def test_without_a_terminal_long_work_says_once_how_long_it_takes(
-    clock: list[float],
-    capsys: pytest.CaptureFixture[str],
-    total: int,
-    seconds: list[float],
-    options: dict[str, Any],
-    line: str,
+@pytest.mark.parametrize(("long_s", "quiet", "shown"), [(0.2, False, True), (30, False, False), (0.2, True, False)])
+def test_without_a_terminal_long_work_shows_seldom(
+    long_s: float, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Bar(total, "the work", **options) as bar:
-        advance(bar, clock, *seconds, cost=100 if "cost" in options else None)
-    assert capsys.readouterr() == ("", line)
+    monkeypatch.setattr(progress, "LONG_S", long_s)
+    with Bar(40, "the work", quiet) as bar:
+        for _ in bar.over(range(40)):
+            time.sleep(0.02)
+    out, err = capsys.readouterr()
+    lines = [line for line in err.replace("\r", "\n").splitlines() if line.strip()]
+    assert out == "" and bool(lines) == shown and len(lines) < 8
+    assert all(line.startswith("the work: ") for line in lines)
 
 
-def test_on_a_terminal_there_is_a_bar_and_no_line(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", terminal)
-    bar = Bar(3, "ranking by 3 queries", desc="ranking")
-    for _ in bar.over("abc"):
-        clock[0] += 100
-    assert "ranking: 100%" in terminal.getvalue() and "about" not in terminal.getvalue()
-
-
-def test_a_line_names_the_stages_it_belongs_to(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    with stage("mini"), stage("task 2 of 3, MR"), Bar(100, "training 100 classifiers") as bar:
-        advance(bar, clock, *[2.0] * 10)
-    assert capsys.readouterr().err == "mini: task 2 of 3, MR: about 3.3 min for training 100 classifiers\n"
-
-
-def test_many_short_stages_of_long_work_say_which_one_runs(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with stage("mini"):
-        for number in range(1, 8):
-            with stage(f"task {number} of 7"):
-                clock[0] += 12
-    assert capsys.readouterr().err == "mini: task 4 of 7\nmini: task 7 of 7\n"
-
-
-def test_quiet_stages_print_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    with stage("mini", quiet=True), stage("task 1 of 2", quiet=True):
-        clock[0] += 100
-    assert capsys.readouterr() == ("", "")
+    assert list(Bar(3, "ranking by 3 queries").over("abc")) == [*"abc"]
+    assert "ranking by 3 queries: 100%" in terminal.getvalue()

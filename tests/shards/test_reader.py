@@ -86,7 +86,7 @@ def test_a_flip_in_a_file_of_the_tokenizer_is_noticed(dataset: Path, name: str) 
     path = dataset / "tokenizer" / name
     path.write_bytes(path.read_bytes().replace(b"<mask>", b"<nask>"))
     (problem,) = verify(dataset)
-    assert f"{path}: missing, or not a file of the tokenizer that made the ids" in problem
+    assert f"{path}: its sha256 is not the manifest's" in problem
 
 
 def test_a_file_beside_the_tokenizer_that_nobody_published_is_not_taken_for_its_own(dataset: Path) -> None:

@@ -56,17 +56,9 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
     assert said.startswith(name)
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (["ant", "barrel"], "names 2 classes, but the shards have classes 0 to 2"),
-        (["ant", "barrel", "ant"], "not a list of distinct names: run the pipeline again"),
-        (["ant", "barrel", 3], "not a list of distinct names: run the pipeline again"),
-        ({"0": "ant"}, "not a list of distinct names: run the pipeline again"),
-    ],
-)
-def test_names_that_are_not_those_of_the_shards_classes_are_reported(images: Path, table: object, said: str) -> None:
-    assert retable(images, json.dumps(table).encode()) == [f"{images}/_files/classes.json: {said}"]
+def test_a_table_without_a_class_of_the_shards_is_reported(images: Path) -> None:
+    said = "names 2 classes, but the shards have classes 0 to 2"
+    assert retable(images, json.dumps(["ant", "barrel"]).encode()) == [f"{images}/_files/classes.json: {said}"]
 
 
 def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(images: Path) -> None:

@@ -190,7 +190,7 @@ def test_an_example_has_the_same_views_in_any_batch_and_number_of_threads(
 @pytest.mark.parametrize("launcher", ["LOCAL_SIZE", "LOCAL_WORLD_SIZE"])
 def test_the_ranks_of_a_machine_share_its_cores(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """deepspeed's launcher sets LOCAL_SIZE, torchrun LOCAL_WORLD_SIZE."""
-    monkeypatch.setattr(modalities, "num_cores", lambda: 12)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 12)
     monkeypatch.setenv(launcher, "4")
     modalities._pool.cache_clear()
     assert modalities._pool()._max_workers == 3

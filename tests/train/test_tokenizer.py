@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.shards.token_ids import vocab_size
+from clearspan.common.token_ids import vocab_size
 from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]

@@ -6,6 +6,7 @@
 """
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -56,9 +57,8 @@ class Display:
         self.step = step
         self.warm = time.perf_counter()
         """The time after the first step, which includes start-up and is not counted."""
-        work = f"{total - step:,} steps"
-        options = {"initial": step, "desc": "train", "dynamic_ncols": True, "bar_format": BAR}
-        self.bar = Bar(total, work, quiet, cost=total - step, **options)
+        is_hidden = quiet or not sys.stderr.isatty()
+        self.bar = Bar(total, "train", is_hidden, initial=step, dynamic_ncols=True, bar_format=BAR)
 
     def tell(self, line: str) -> None:
         """Print a line, above the bar if there is one, unless the run is quiet."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.files import write_bytes
-from clearspan.shards.sealed import FileInfo, build, seal, unseal
+from clearspan.shards.sealed import FileInfo, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
@@ -61,7 +61,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         files = dict(record.pop("files", {}))
         if outside := [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]:
             raise ValueError(f"it lists {json.dumps(outside[0])[:80]}, which is outside the folder")
-        return record, {name: build(FileInfo, info) for name, info in files.items()}
+        return record, {name: FileInfo(**info) for name, info in files.items()}
 
 
 @contextlib.contextmanager
@@ -93,6 +93,6 @@ def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True
         raise DamageError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
         with _damage_of(folder / name):
-            if difference := files[name].difference(folder / name):
+            if difference := files[name].difference(FileInfo.of(folder / name)):
                 raise ValueError(difference)
     return content

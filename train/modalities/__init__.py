@@ -17,7 +17,6 @@ from typing import Any, Self
 import numpy as np
 from torch import nn
 
-from clearspan.common.cores import num_cores
 from clearspan.shards import Dataset
 from clearspan.train import parts
 from clearspan.train.collectives import ranks_here
@@ -124,4 +123,6 @@ def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, num_cores() // (ranks_here() or 1)), thread_name_prefix="collate")
+    from joblib import cpu_count  # takes a fifth of a second; text needs no threads
+
+    return ThreadPoolExecutor(max(1, cpu_count() // (ranks_here() or 1)), thread_name_prefix="collate")

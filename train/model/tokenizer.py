@@ -7,9 +7,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from clearspan.common.model_folder import EncoderError, check_tokenizer_files
-from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.shards.token_ids import vocab_size
+from clearspan.common.model_folder import EncoderError, check_tokenizer_files, refusing
+from clearspan.common.token_ids import vocab_size
 from clearspan.train.model.packing import SpecialTokens
 
 USUAL = {
@@ -33,7 +32,7 @@ def load_tokenizer(folder: Path) -> Any:
         EncoderError: the folder holds no tokenizer, or its files are not a tokenizer's.
     """
     files = check_tokenizer_files(folder)
-    try:
+    with refusing(f"{folder}: no usable tokenizer"):
         # Check the size first: transformers copies a tokenizer id by id, up to the largest id in the file.
         backend = Tokenizer.from_file(str(folder / files[0])) if files[0] == "tokenizer.json" else None
         if backend is not None:
@@ -47,8 +46,6 @@ def load_tokenizer(folder: Path) -> Any:
             special = {key: next((name for name in names if name in known), None) for key, names in USUAL.items()}
             tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in special.items() if v})
         vocab_size(tokenizer.get_vocab())
-    except Exception as error:  # tokenizers and transformers raise any type for odd files
-        raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error, MOST_SAID)})") from None
     return tokenizer
 
 

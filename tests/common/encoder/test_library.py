@@ -174,9 +174,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
     config = folder / "2_Dense" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "activation_function": "own.Swish"}))
-    with pytest.raises(
-        EncoderError, match=r"2_Dense/config\.json: activation_function must be one of torch's, not 'own.Swish'"
-    ):
+    with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function must be one of torch's"):
         load(folder)
 
 

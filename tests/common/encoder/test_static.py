@@ -128,7 +128,6 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"truncate_dim": 0}, "truncate_dim must be a positive number, not 0"),
         ({"default_prompt_name": "query"}, "default_prompt_name 'query' is no text among its prompts"),
     ],
 )
