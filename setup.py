@@ -59,6 +59,7 @@ setup(
         "scikit-learn>=1.5",
         "scipy>=1.13",
         "sentence-transformers>=6.0,<7",
+        "tabulate>=0.9",
         "tensorboard>=2.17",
         "torch>=2.11",
         "tqdm>=4.66",

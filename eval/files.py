@@ -156,6 +156,13 @@ def json_text(value: Any) -> str:
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
+def existing_folder(text: str) -> Path:
+    """Return a folder; raise ValueError if it is none."""
+    if not Path(text).is_dir():
+        raise ValueError(f"no such folder: {text}")
+    return Path(text)
+
+
 def check_writable(folder: Path) -> None:
     """Create a folder, and write and delete a temporary file in it: permission bits do not suffice as a check.
 

@@ -10,6 +10,7 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.files import cache_folder
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
+from clearspan.eval.files import existing_folder
 from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
@@ -30,13 +31,6 @@ def check_name(text: str) -> None:
     """Raise ValueError for a model's name that cannot be a folder's."""
     if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
         raise ValueError(f"must be a valid folder name, not {text!r}")
-
-
-def existing_folder(text: str) -> Path:
-    """Return a folder; raise ValueError if it is none."""
-    if not Path(text).is_dir():
-        raise ValueError(f"no such folder: {text}")
-    return Path(text)
 
 
 def output_folder(text: str) -> Path:

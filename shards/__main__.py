@@ -64,10 +64,9 @@ class Verify(OfDataset):
 
     def run(self) -> int:
         problems = verification.verify(self.folder, self.quiet)
-        if self.json:
-            say(json.dumps({"folder": self.folder, "ok": not problems, "problems": problems}))
-        else:
-            say("\n".join(problems) if problems else f"{self.folder}: every shard is as the manifest says")
+        text = "\n".join(problems) or f"{self.folder}: every shard is as the manifest says"
+        report = {"folder": self.folder, "ok": not problems, "problems": problems}
+        say(json.dumps(report) if self.json else text)
         return 1 if problems else 0
 
 
@@ -80,7 +79,12 @@ class Cat(OfDataset):
 
     def run(self) -> int:
         dataset = reader.Dataset(self.folder)
-        decode = load_decoder(dataset) if dataset.kind.has_tokens else None
+        decode: Callable[[list[int]], str] | None = None
+        if dataset.kind.has_tokens:
+            from tokenizers import Tokenizer
+
+            tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
+            decode = functools.partial(tokenizer.decode, skip_special_tokens=False)
         names = classes.names(self.folder, dataset.manifest)
         for row, columns in examples(dataset, self.limit):
             texts = {name: decode(row[name]) for name in columns} if decode else {}
@@ -106,8 +110,7 @@ class Export(OfDataset):
         export.export(self.folder, self.output, self.quiet)
         sizes = [path.stat().st_size for path in self.output.glob("*.parquet")]
         report = {"output": str(self.output), "files": len(sizes), "bytes": sum(sizes)}
-        text = f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes"
-        say(json.dumps(report) if self.json else text)
+        say(json.dumps(report) if self.json else f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes")
         return 0
 
 
@@ -129,7 +132,9 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     """Yield the lines of a summary of a dataset."""
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
-    yield f"  examples {totals['examples']:,}" + (f"  tokens {tokens(manifest)}" if tokenizer else "")
+    columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
+    each = f": {', '.join(columns)}" if len(columns) > 1 else ""
+    yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{each}" if tokenizer else "")
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
     if tokenizer:
@@ -144,18 +149,11 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
             yield f"  {path} {sha256[:16]}"
     for line in classes.summary(classes.names(folder, manifest), manifest.classes):
         yield f"  {line}"
-    columns = ("bytes", "examples", *(["tokens"] if tokenizer else []))
-    rows = [(shard.name, *(f"{getattr(shard, column):,}" for column in columns)) for shard in manifest.shards]
-    yield terminal.table(("shard", *columns), rows, right=range(1, 4))
+    figures = ("bytes", "examples", *(["tokens"] if tokenizer else []))
+    rows = [(shard.name, *(f"{getattr(shard, figure):,}" for figure in figures)) for shard in manifest.shards]
+    yield terminal.table(("shard", *figures), rows, right=range(1, 4))
     if histograms := lengths.text(manifest.lengths):
         yield histograms
-
-
-def tokens(manifest: Manifest) -> str:
-    """Return the number of tokens, in total and for each column."""
-    columns = manifest.column_tokens
-    by_column = ", ".join(f"{column} {number:,}" for column, number in columns.items())
-    return f"{manifest.totals['tokens']:,}" + (f": {by_column}" if len(columns) > 1 else "")
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -184,18 +182,6 @@ def _values(column: pa.Array) -> list[Any]:
     if is_array(column.type):
         return [array_of(value) for value in column]
     return [value.values.to_numpy() for value in column] if is_vector(column.type) else column.to_pylist()
-
-
-def load_decoder(dataset: reader.Dataset) -> Callable[[list[int]], str]:
-    """Return a function from token ids to text: that of the tokenizer in the dataset's folder.
-
-    Raises:
-        ShardError: the tokenizer is missing or damaged.
-    """
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
-    return functools.partial(tokenizer.decode, skip_special_tokens=False)
 
 
 def plain(value: Any) -> Any:

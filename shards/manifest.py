@@ -26,6 +26,7 @@ VERSION = 3
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
+SHA256 = re.compile("[0-9a-f]{64}")
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
@@ -208,6 +209,8 @@ class Manifest:
         for shard in self.shards:
             if not SHARD_NAME.fullmatch(shard.name) or shard.kind.name != self.kind:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
+            if not SHA256.fullmatch(shard.sha256):  # the shard's name in the cache
+                raise ManifestError(f"{path}: {shard.name}: {shard.sha256!r:.80} is not a sha256")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
                 raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")

@@ -171,7 +171,8 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
             "or see docs/training.md"
         )
     except RuntimeError as error:
-        if not lost_rank(error):
+        # The connection between ranks broke: gloo has no error type for it, but names its source files.
+        if not isinstance(error, dist.DistBackendError) and "/gloo/transport/" not in str(error):
             raise
         return failed("another rank ended while this one waited for it; that rank's message gives the reason")
     finally:
@@ -186,8 +187,3 @@ def failed(problem: str, code: int = 1) -> int:
     if problem:
         print(f"train: {problem}", file=sys.stderr)
     return code
-
-
-def lost_rank(error: RuntimeError) -> bool:
-    """Return whether the connection between ranks broke: gloo has no error type for it, but names its source files."""
-    return isinstance(error, dist.DistBackendError) or "/gloo/transport/" in str(error)

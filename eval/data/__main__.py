@@ -13,7 +13,7 @@ from clearspan.common.options import Flag, Json, Options, run
 from clearspan.common.terminal import printable, say
 from clearspan.eval.data.catalog import Finding, check
 from clearspan.eval.details import Table
-from clearspan.eval.files import DataError, json_text
+from clearspan.eval.files import DataError, existing_folder, json_text
 from clearspan.eval.report.text import text_table
 
 _EXAMPLE = """example:
@@ -29,13 +29,8 @@ class Data(Options):
     """The command `data`."""
 
     what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]
-    data: Annotated[Path, Flag("the data folder", "DIR", positional=True)]
+    data: Annotated[Path, Flag("the data folder", "DIR", positional=True, parse=existing_folder)]
     json: Json = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.data.is_dir():
-            raise ValueError(f"no such folder: {self.data}")
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.data") -> int:

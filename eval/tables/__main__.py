@@ -14,7 +14,7 @@ from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import say
 from clearspan.eval import results
 from clearspan.eval.files import DataError, json_text
-from clearspan.eval.tables.beside import FORMATS, beside
+from clearspan.eval.tables.beside import FORMATS, beside, formatted
 from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
@@ -59,7 +59,7 @@ def _print(options: Tables) -> int:
         text = "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
     else:
         grid = beside(tables()[options.name], results.find(options.results))
-        text = json_text(asdict(grid)) if options.json else FORMATS[options.format](grid)
+        text = json_text(asdict(grid)) if options.json else formatted(grid, options.format)
     say(text, end="")
     return 0
 

@@ -7,8 +7,10 @@ Cells of unscored tasks stay empty, and a note names what is missing.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tabulate import tabulate
 
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Table
@@ -100,75 +102,29 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
     return notes
 
 
-def text(grid: Grid) -> str:
-    """Format a table with aligned columns, subheadings on separate lines, and notes below."""
-    rows = []
-    for group, cells in _grouped(grid):
-        if group:
-            rows.append([f"[{group}]", *[""] * (len(cells) - 1)])
-        rows.append(cells)
-    table = text_table(Table(grid.header, rows))
-    return "\n".join([printable(grid.title), *table, *(printable(f"note: {note}") for note in grid.notes)]) + "\n"
-
-
-def markdown(grid: Grid) -> str:
-    """Format a GitHub table with subheadings in bold."""
-    lines = [f"**{_markdown(grid.title)}**", "", _pipes([_markdown(head) for head in grid.header])]
-    lines.append("|:--|" + "--:|" * (len(grid.header) - 1))
-    for group, cells in _grouped(grid):
-        if group:
-            lines.append(_pipes([f"**{_markdown(group)}**", *[""] * (len(cells) - 1)]))
-        lines.append(_pipes([_markdown(cell) for cell in cells]))
-    lines += ["", *(f"- {_markdown(note)}" for note in grid.notes)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def latex(grid: Grid) -> str:
-    r"""Format a `table` with `booktabs` rules (`\usepackage{booktabs}`) and notes below."""
-    width = len(grid.header)
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(grid.title)}}}"]
-    lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersands(grid.header), r"\midrule"]
-    for number, (group, cells) in enumerate(_grouped(grid)):
-        if group:
-            lines += [r"\midrule"] * (number > 0)
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group)}}}}} \\")
-        lines.append(_ampersands(cells))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\footnotesize {_latex(note)}" for note in grid.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-FORMATS: dict[str, Callable[[Grid], str]] = {"text": text, "markdown": markdown, "latex": latex}
-
-
-def _grouped(grid: Grid) -> Iterator[tuple[str, list[str]]]:
-    """Yield the texts of each line, with its subheading where a new one begins, else with ""."""
-    last = ""
+def formatted(grid: Grid, form: str) -> str:
+    """Format a table: text, Markdown, or LaTeX with `booktabs` (`\\usepackage{booktabs}`); notes below."""
+    rows, last = [], ""
     for line in grid.lines:
-        yield line.group if line.group != last else "", [line.name, *map(str, line.cells)]
+        if line.group not in ("", last):
+            group = f"[{line.group}]" if form == "text" else line.group  # LaTeX takes a bracket for a length
+            rows.append([group, *[""] * len(line.cells)])
+        rows.append([line.name, *map(str, line.cells)])
         last = line.group
+    notes = [f"note: {note}" for note in grid.notes]
+    if form == "text":
+        return "\n".join([printable(grid.title), *text_table(Table(grid.header, rows)), *map(printable, notes)]) + "\n"
+    mark = _markdown if form == "markdown" else printable
+    align = ("left", *["right"] * (len(grid.header) - 1))
+    cells = [[mark(cell) for cell in row] for row in (grid.header, *rows)]
+    table = tabulate(cells[1:], cells[0], FORMATS[form], disable_numparse=True, colalign=align)
+    title, *notes = [f"{'% ' * (form == 'latex')}{mark(line)}" for line in (grid.title, *notes)]
+    return "\n".join([title, "", table, "", *notes]).rstrip() + "\n"
 
 
-def _pipes(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+FORMATS = {"text": "", "markdown": "github", "latex": "latex_booktabs"}
+"""Format -> its name in tabulate."""
 
 
 def _markdown(words: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", printable(words))
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "Δ": r"$\Delta$", "∆": r"$\Delta$",
-    **{mark: rf"\{mark}" for mark in "&%$#_"},
-}  # fmt: skip
-
-
-def _latex(words: str) -> str:
-    return "".join(_LATEX.get(mark, mark) for mark in printable(words))
-
-
-def _ampersands(cells: Sequence[str]) -> str:
-    # After \\, LaTeX would read a bracket at the start of a cell as an optional length.
-    escaped = [_latex(cell) for cell in cells]
-    return " & ".join("{}" + cell if cell.startswith("[") else cell for cell in escaped) + r" \\"

@@ -8,6 +8,7 @@ The score is the model's own similarity: the cosine, unless its folder names ano
 import dataclasses
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -125,10 +126,7 @@ class Results:
     def __str__(self) -> str:
         lines = []
         for query, hits in zip(self.queries, self.hits, strict=True):
-            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, _beginning(hit.text or "")) for hit in hits]
+            texts = [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits]
+            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, text) for hit, text in zip(hits, texts, strict=True)]
             lines += [query, terminal.table(("score", "id", "source", "text"), rows, right=(0, 1))]
         return "\n".join([*lines, f"queries {self.compute}"])
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= WIDTH else f"{text[:WIDTH]} ..."

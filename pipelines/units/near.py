@@ -43,7 +43,9 @@ class Banding:
 
     @property
     def width(self) -> int:
-        return max(r for r in range(1, NUM_HASHES) if self._recall(r) >= RECALL)
+        """The widest band at which documents at the threshold share one with the probability RECALL."""
+        widths = range(1, NUM_HASHES)
+        return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
 
     @property
     def num_bands(self) -> int:
@@ -53,10 +55,6 @@ class Banding:
     def accepted(self) -> float:
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
-
-    def _recall(self, width: int) -> float:
-        """Return the probability that documents at the threshold share a band of this width."""
-        return 1 - (1 - self.threshold**width) ** (NUM_HASHES // width)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
         """Return the bands of sketches, (n * num_bands,) BAND; that of a text without words, zeros, has none.

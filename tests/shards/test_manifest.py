@@ -44,6 +44,7 @@ def test_resources_are_named_with_their_hashes(dataset: Path) -> None:
         (lambda r: r["shards"][0].update(owner="me"), "not a manifest"),
         (lambda r: r["shards"][0].pop("sha256"), "not a manifest"),
         (lambda r: r["shards"][0].update(name="images-00000-000.tar"), "is not the name of a shard of documents"),
+        (lambda r: r["shards"][0].update(sha256="../../x"), r"'../../x' is not a sha256"),
         (lambda r: r["fingerprint"]["options"].update(files={"../x": "0"}), "is not the name of a file"),
         (
             lambda r: r["fingerprint"].pop("tokenizer"),

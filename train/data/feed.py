@@ -42,22 +42,15 @@ class Feed:
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a line for each dataset but the primary one that `total` steps do not read exactly once, and one if
-        they read the primary one more than `MANY_TIMES`.
+        """Return a line for each dataset that `total` steps read more than `MANY_TIMES`, and for each but the primary
+        one that they do not read once.
         """
-        times = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
-        lines = [
-            f"data.{name}: its {stream.num_examples:,} examples are read {times[name]} while data.{self.primary} is "
-            f"read {times[self.primary]}"
+        times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
+        return [
+            f"data.{name}: its {stream.num_examples:,} examples are read {times[name]:.3g} times in {total:,} steps"
             for name, stream in self.streams.items()
-            if name != self.primary and times[name] != "once"
+            if times[name] > MANY_TIMES or (name != self.primary and round(times[name], 1) != 1)
         ]
-        if total > MANY_TIMES * self.steps_per_epoch:
-            lines.append(
-                f"data.{self.primary}: its {self.streams[self.primary].num_examples:,} examples are read "
-                f"{times[self.primary]} in {total:,} steps; to read them less often, set training.epochs"
-            )
-        return lines
 
     def start(self) -> FeedState:
         return {name: StreamState() for name in self.streams}
@@ -86,10 +79,6 @@ class Feed:
         finally:
             for source in sources:
                 source.close()  # type: ignore[attr-defined]
-
-
-def _times(passes: float) -> str:
-    return "once" if round(passes, 1) == 1 else f"{passes:.1f} times" if passes > 1 else f"{passes:.2g} times"
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:

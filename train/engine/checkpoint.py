@@ -89,7 +89,7 @@ class Checkpoints:
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
         """Write a checkpoint, give it its name when it is complete, and delete the checkpoints that it replaces."""
-        tag = _tag(step)
+        tag = f"step-{step:08d}"
         part, best_tag = self.folder / f"{TEMPORARY}{tag}", tag if best else self.latest[-1][1] if self.latest else None
         try:
             self.folder.mkdir(exist_ok=True)
@@ -191,10 +191,6 @@ class Checkpoints:
 def _verified(folder: Path) -> dict[str, Any]:
     """Return the content of a checkpoint's manifest, after verifying its files; other files are ignored."""
     return check_folder(folder, KIND, alone=False)
-
-
-def _tag(step: int) -> str:
-    return f"step-{step:08d}"
 
 
 def _remove(checkpoint: Path) -> None:

@@ -26,7 +26,7 @@ class Memory(nn.Module):
         self.register_buffer("vectors", torch.zeros(size, dim), persistent=size > 0)
 
     def nt_xent(self, anchors: Tensor, positives: Tensor, temperature: float, same: Tensor | None = None) -> Tensor:
-        """Return `train.losses.nt_xent` with the memory as further negatives; in training, add these pairs to it."""
+        """Return `train.model.losses.nt_xent` with the memory as negatives too; in training, add these pairs."""
         loss = nt_xent(anchors, positives, temperature, self.vectors, same)
         if self.training and torch.is_grad_enabled() and len(self.vectors):
             self._add(anchors.detach(), positives.detach())

@@ -1,6 +1,6 @@
 """Contrastive objectives: options, head and metrics that they share.
 
-vectors of blocks (N, h) -> the objective's head, in fp32 (N, d) -> a loss of `train.losses`
+vectors of blocks (N, h) -> the objective's head, in fp32 (N, d) -> a loss of `train.model.losses`
 """
 
 import dataclasses
@@ -96,9 +96,9 @@ class NTXentConfig(ContrastiveConfig):
 class ContrastiveObjective(Objective):
     """An objective that compares the examples of a batch with each other, by one vector a sequence.
 
-    Its loss sees the examples of a micro-batch on all ranks (`train.losses` gathers them), with gradient caching those
-    of a whole step. So the loss may read `Encoded.pooled` or `Encoded.first` only: of earlier micro-batches nothing
-    else is there. `head` is the projection that the options ask for.
+    Its loss sees the examples of a micro-batch on all ranks (`train.model.losses` gathers them), with gradient caching
+    those of a whole step. So the loss may read `Encoded.pooled` or `Encoded.first` only: of earlier micro-batches
+    nothing else is there. `head` is the projection that the options ask for.
 
     Attributes:
         masks_equal: whether the loss leaves out what `identities` tells; if not, the option `mask_equal` is refused.

@@ -42,8 +42,8 @@ class Config(ContrastiveConfig):
     """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. define it.
 
     Args:
-        loss: khosla, paper or published-code, SupCon's variants (`train.losses.sup_con`), or simclr, which needs no
-            classes (Eq. 5).
+        loss: khosla, paper or published-code, SupCon's variants (`train.model.losses.sup_con`), or simclr, which
+            needs no classes (Eq. 5).
     """
 
     loss: Literal["khosla", "paper", "published-code", "simclr"] = "khosla"

@@ -115,7 +115,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
         chosen = average(score, tasks, least=1) if score else None
         for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
             if mean["value"] is not None:
-                scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = float(mean["value"])
+                scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     if dev := [line[DEV] for line in lines if DEV in line]:
         scores[DEV] = max(dev)
