@@ -41,6 +41,13 @@ class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in 
         seldom = {} if sys.stderr.isatty() else dict.fromkeys(("delay", "mininterval", "maxinterval"), LONG_S)
         super().__init__(total=total, desc=work, disable=quiet, leave=None, **{**seldom, **options})
 
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw the bar; without a terminal, print it as a line."""
+        if sys.stderr.isatty():
+            super().display(msg, pos)
+        elif msg != "":
+            self.fp.write(f"{self}\n")
+
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items, and count each when the next one is asked for; close the bar at the end."""
         with self:

@@ -152,7 +152,7 @@ class Dataset:
         if storage.is_remote(self.folder):
             local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
             for name, sha256 in files.items():
-                if not (local / name).exists():
+                if not (local / name).exists() or storage.sha256(str(local / name)) != sha256:
                     write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
         for name, sha256 in files.items():
             read_resource(str(local), name, sha256)

@@ -118,7 +118,9 @@ def formatted(grid: Grid, form: str) -> str:
     align = ("left", *["right"] * (len(grid.header) - 1))
     cells = [[mark(cell) for cell in row] for row in (grid.header, *rows)]
     table = tabulate(cells[1:], cells[0], FORMATS[form], disable_numparse=True, colalign=align)
-    title, *notes = [f"{'% ' * (form == 'latex')}{mark(line)}" for line in (grid.title, *notes)]
+    table = re.sub("[Δ∆]", r"$\\Delta$", table) if form == "latex" else table
+    before = "% " if form == "latex" else ""
+    title, notes = before + mark(grid.title), [(before or "- ") + mark(note) for note in notes]
     return "\n".join([title, "", table, "", *notes]).rstrip() + "\n"
 
 

@@ -36,12 +36,12 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         try:
             value, end = (None, start) if is_last else _element(text, start)
         except (ValueError, RecursionError) as error:
-            end, problem = len(text), str(error)
+            end, problem = len(text), getattr(error, "msg", str(error))
         if end == len(text) and end - at <= most and (part := next(parts, b"")):
             text, at = text[at:] + decode(part), 0  # a number at the end may go on
             continue
         if problem or sign[1][:1] not in (opening, "]" if opening == "," else opening):
-            reason = problem or f"{sign[1] or 'nothing'} before an element"
+            reason = problem or f"found {sign[1] or 'an element'!r}, expected {opening!r}"
             raise DamagedError(f"the array is not closed at its end, or not JSON at byte {offset:,} ({reason})")
         offset += len(_bytes(text[at:start]))
         if is_last and end < len(text):

@@ -26,7 +26,7 @@ from clearspan.pipelines.units.plan_media import catalog, deal
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 10
+FORMAT = 11
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
@@ -98,6 +98,8 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
     def described(name: str) -> Input | None:
         path = storage.join(root, name)
         if name in descriptions and path not in named:
+            if name.rpartition("/")[2] == BESIDE_ARROW[0]:
+                _check_saved(path, files, name.rpartition("/")[0])
             return None
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
@@ -125,6 +127,19 @@ def _descriptions(files: Collection[str]) -> set[str]:
     folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
     beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
     return beside | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
+
+
+def _check_saved(path: str, files: Collection[str], folder: str) -> None:
+    """Raise PipelineError if tables that save_to_disk's state.json names are missing, or an index selects rows."""
+    try:
+        state = json.loads(storage.read_bytes(path))
+        tables = [entry["filename"] for entry in state["_data_files"]]
+    except (ValueError, LookupError, TypeError):
+        return  # a file of this name from another program
+    if state.get("_indices_data_files"):
+        raise PipelineError(f"{path}: an index selects its rows: save it again after flatten_indices()")
+    if missing := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
+        raise PipelineError(f"{path}: {len(missing):,} of its {len(tables):,} tables are missing, e.g. {missing[0]}")
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:

@@ -154,10 +154,6 @@ class Checkpoints:
             )
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
-    def best(self) -> str | None:
-        """Return the tag of the best checkpoint, by the manifest of the newest undamaged one."""
-        return self.last()[1]
-
     def choose(self, name: str | None) -> tuple[str, str]:
         """Return (name, tag) of the undamaged checkpoint `last` or `best`; without a name, of the best one if there is.
 
