@@ -40,11 +40,7 @@ class Compute(NamedTuple):
 
 Device = Annotated[str, Flag("cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
 Precision = Annotated[
-    str,
-    Flag(
-        "precision of the transformer; auto: bf16 if the device multiplies it, else fp32",
-        choices=PRECISIONS,
-    ),
+    str, Flag("precision of the transformer; auto: bf16 if the device multiplies it, else fp32", choices=PRECISIONS)
 ]
 
 

@@ -48,13 +48,9 @@ def evaluate(
         if output is None:
             output = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
-        given = {
-            "model": model,
-            "tasks": (tasks if isinstance(tasks, str) else ",".join(tasks)) or None,
-            "data": data,
-            "output": output,
-        }
-        return run(requested(words({**given, **options}), raises=True))[0].results
+        tasks = tasks if isinstance(tasks, str) else ",".join(tasks)
+        line = words({"model": model, "tasks": tasks or None, "data": data, "output": output, **options})
+        return run(requested(line, raises=True))[0].results
 
 
 @naming_keywords()

@@ -56,12 +56,11 @@ class Request(Options):
     name: Annotated[tuple[str, ...], Flag("its name in the results; one per --model", parse=checking(check_name))] = ()
     tasks: Annotated[
         tuple[str, ...],
-        Flag("tasks of the list below, separated by commas", "LIST", commas=True, parse=checking(family)),
+        Flag("tasks of the list below, comma-separated", "LIST", commas=True, parse=checking(family)),
     ] = ()
     data: Annotated[Path | None, Flag("data folder, required by --tasks", "DIR", parse=existing_folder)] = None
     pairs: Annotated[
-        tuple[Path, ...],
-        Flag("your own task, csv or tsv: rows of two texts and a score; may be repeated", "FILE.csv"),
+        tuple[Path, ...], Flag("your own task, csv or tsv: rows of two texts and a score; may be repeated", "FILE.csv")
     ] = ()
     protocol: Annotated[ProtocolName, Flag(PROTOCOL)] = "full"
     seed: Annotated[

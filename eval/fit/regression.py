@@ -81,7 +81,8 @@ def train(
     rows, targets = _with_ones(features), score_distributions(scores)
     dev_rows = _with_ones(dev_features)
     order = np.random.RandomState(seed)
-    adam = _Adam(_starting_weights(features.shape[1], seed))
+    (layer,), _ = initial_layers(features.shape[1], 0, len(SCORES), seed)
+    adam = _Adam(np.ascontiguousarray(layer[:, : rows.shape[1]].detach().numpy()))
     best, best_passes, passes = adam.weights.copy(), 0, 0
     highest, failed = -1.0, 0
     while passes <= _MOST_PASSES and failed <= _TENACITY:
@@ -137,11 +138,6 @@ class _Adam:
         np.divide(self._mean, scratch, out=scratch)
         scratch *= f(_RATE / (1 - _BETA1**self._steps))
         self.weights -= scratch
-
-
-def _starting_weights(num_features: int, seed: int) -> Floats:
-    (layer,), _ = initial_layers(num_features, 0, len(SCORES), seed)
-    return np.ascontiguousarray(layer[:, : num_features + 1].detach().numpy())
 
 
 def _with_ones(features: Floats) -> Floats:

@@ -1,7 +1,6 @@
 """Progress of a run, which polls for the results of units and so works with any runner."""
 
 import threading
-from types import TracebackType
 
 from clearspan.common.progress import Bar, counted
 from clearspan.pipelines.units.job import STAGED, done_units
@@ -39,11 +38,10 @@ class Progress(Bar):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._end.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         if not self.disable:
             self.poll()
-        self.close()
+        super().close()

@@ -31,7 +31,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
             group = table.metadata.row_group(number)
             if _is_in(group, piece):
                 first = row
-                rows = _rows_together(group)
+                rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
                 for batch in table.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
                     yield from arrow_records(batch.select(columns), name, reading, first)
                     first += batch.num_rows
@@ -46,9 +46,3 @@ def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
     start = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
     return not after and (not piece.start or start >= piece.start)
-
-
-def _rows_together(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows of a group, of its mean size, are decoded at once."""
-    num_rows, num_bytes = int(group.num_rows), int(group.total_byte_size)
-    return min(ROWS, max(1, BATCH_BYTES * num_rows // max(1, num_bytes)))

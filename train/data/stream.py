@@ -115,7 +115,8 @@ class ExampleStream:
         """
         shared = short = 0
         for shard in self.dataset.shards:
-            if self.share == 1 and not self._may_be_short(shard):
+            shortest = min(map(int, shard.lengths.get(self.measured, {})), default=0)  # by its histogram
+            if self.share == 1 and self.min_tokens <= shortest:
                 shared += shard.examples
                 continue
             for batch in self.dataset.batches(shard):
@@ -129,10 +130,6 @@ class ExampleStream:
                         self._check_short(int(ids[row]), int(lengths[row]))
                     short += len(too_short)
         return shared, short
-
-    def _may_be_short(self, shard: ShardInfo) -> bool:
-        """Return whether a shard may hold examples that are too short, by its histogram of lengths."""
-        return self.min_tokens > min(map(int, shard.lengths.get(self.measured, {})), default=0)
 
     def left_out(self) -> list[str]:
         """Return a line for each reason why an epoch leaves examples out."""
