@@ -17,13 +17,13 @@ class Progress(Bar):
     """Bar of the input bytes that are left, which a thread advances by the units that finish."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
+        self._end, self.disable = threading.Event(), True  # `close` is called too if what follows fails
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         finished = _finished(folder)
         self.folder = folder
         self.left = {unit.number: unit.bytes for unit in units if unit.number not in finished}
         num_bytes = sum(self.left.values())
         super().__init__(num_bytes, counted(len(self.left), "unit"), quiet, unit="B", unit_scale=True)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def poll(self) -> None:
         """Advance the bar by the units that have finished since the last call."""
