@@ -158,7 +158,7 @@ def read(path: Path) -> Results:
     """
     file = path / RESULTS if path.is_dir() else path
     if not file.is_file():
-        raise DataError(f"{file}: no such file: give an --output folder of {_COMMAND}")
+        raise DataError(f"{file}: no such file: give an --output folder of {_COMMAND}, of several models one in it")
     problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")

@@ -70,6 +70,11 @@ class Counts:
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
         self.lacking = self.lacking or other.lacking
 
+    def check_bad(self, most: float, where: str = "") -> None:
+        """Raise PipelineError if a larger fraction of the records than `most` is bad."""
+        if self.bad > most * self.read:
+            raise PipelineError(f"{self.complaint()} (allowed: --max-bad-fraction {most:g}{where})")
+
     def complaint(self) -> str:
         """Return one line on what is wrong with the bad records."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}

@@ -7,6 +7,7 @@ does, the tokenizer and, written last, summary.json: the same command on it read
 other inputs or options is refused.
 """
 
+import contextlib
 import dataclasses
 import json
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
+from tokenizers import Tokenizer
 
 from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
@@ -23,7 +25,7 @@ from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import TextReading, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import Counts, Tally
+from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
@@ -72,13 +74,12 @@ class Vocabulary(TextReading, CorpusOptions):
             PipelineError, OSError: it cannot be made; the message says why and what to do.
         """
         output = Path(self.output)
-        if output.exists() and not output.is_dir():
-            raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
         claim(self.output, planning.NAME, plan.to_json())
-        if (output / MAIN).is_file() and (output / SUMMARY).is_file():
+        with contextlib.suppress(Exception):  # of any library: what is not whole is learned again
             known = json.loads((output / SUMMARY).read_bytes())
+            Tokenizer.from_file(str(output / MAIN))
             return Summary(**{**known, "output": self.output, "is_new": False})
         return _learn(self, output, plan)
 
@@ -126,31 +127,17 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally) -> Iterator[str]:
             bar.update(unit.bytes)
 
 
-def check(options: Vocabulary, counts: Counts) -> None:
-    """Raise PipelineError if there was no text, or too many records were bad."""
-    if counts.bad > options.max_bad_fraction * counts.read:
-        raise PipelineError(f"{counts.complaint()} (allowed: --max-bad-fraction {options.max_bad_fraction:g})")
-    if not counts.kept:
-        raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
-
-
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
     """Learn the tokenizer, and publish its files and the summary."""
     tally = Tally(("empty",), options.max_bad_fraction)
     counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:
         ids = learn_tokenizer(_texts(options, plan, tally), options.size, Path(temporary))
-        check(options, counts)
-        summary = Summary(
-            options.output,
-            ids,
-            counts.read,
-            counts.kept,
-            counts.filtered["empty"],
-            counts.bad,
-            counts.sums["text_bytes"],
-            counts.bad_examples,
-        )
+        counts.check_bad(options.max_bad_fraction)
+        if not counts.kept:
+            raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
+        empty, text_bytes, examples = counts.filtered["empty"], counts.sums["text_bytes"], counts.bad_examples
+        summary = Summary(options.output, ids, counts.read, counts.kept, empty, counts.bad, text_bytes, examples)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
         for path in Path(temporary).iterdir():
             storage.publish_bytes(path.read_bytes(), str(output / path.name))

@@ -8,6 +8,7 @@ The content is a JSON object. Names that begin with a dot are ignored.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from clearspan.shards import storage
@@ -27,6 +28,8 @@ def claim(folder: str, name: str, content: bytes) -> None:
         ClaimError: it holds another run's output, or files of other origin.
     """
     path = storage.join(folder, name)
+    if Path(folder).is_file():
+        raise ClaimError(f"{folder}: is a file: choose an --output that is a new or empty folder")
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:

@@ -66,6 +66,9 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
     """Check the recipe, then train; return the exit code."""
     given = root.parse_intermixed_args(argv)
+    for name in ("num_accelerators", "num_gpus", "num_nodes"):
+        if getattr(given, name) == 0:
+            root.error(f"--{name} must be at least 1")
     options = checked(root, run.Training, given)
     if options.list:
         return run.list_recipes()

@@ -22,8 +22,7 @@ class Progress(Bar):
         finished = _finished(folder)
         self.folder = folder
         self.left = {unit.number: unit.bytes for unit in units if unit.number not in finished}
-        num_bytes = sum(self.left.values())
-        super().__init__(num_bytes, counted(len(self.left), "unit"), quiet, unit="B", unit_scale=True)
+        super().__init__(sum(self.left.values()), counted(len(self.left), "unit"), quiet, unit="B", unit_scale=True)
 
     def poll(self) -> None:
         """Advance the bar by the units that have finished since the last call."""

@@ -26,11 +26,9 @@ def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -38,5 +36,8 @@ def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     )
     roles = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **roles)
-    fast.save_pretrained(folder)
+    try:
+        fast.save_pretrained(folder)
+    except Exception as error:  # tokenizers raises no other type, for a full disk too
+        raise OSError(f"{folder}: the tokenizer cannot be written ({error})") from None
     return int(tokenizer.get_vocab_size())

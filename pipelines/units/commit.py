@@ -19,10 +19,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         counts.add(result.counts)
     if counts.read == 0:
         raise PipelineError("the inputs hold no records at all: check --input")
-    if counts.bad > job.max_bad_fraction * counts.read:
-        rejected = job.path(REJECTED)
-        allowed = f"--max-bad-fraction {job.max_bad_fraction:g}"
-        raise PipelineError(f"{counts.complaint()} (allowed: {allowed}; all of them: {rejected})")
+    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}")
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))
     reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}

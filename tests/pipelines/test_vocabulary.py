@@ -105,16 +105,13 @@ def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
     made = tree(tmp_path / "learned")
     monkeypatch.setattr(vocabulary, "learn_tokenizer", never)
     for _ in range(2):
-        assert learn("--input", head, *SIZE) == (
-            0,
-            f"{first[1].rstrip()}\n  was already learned from these inputs: nothing to do\n",
-            "",
-        )
+        said = f"{first[1].rstrip()}\n  was already learned from these inputs: nothing to do\n"
+        assert learn("--input", head, *SIZE) == (0, said, "")
         assert tree(tmp_path / "learned") == made
         os.utime(head)
 
 
-@pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json"])
+@pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json", "damaged"])
 def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
     learn, head: Path, tmp_path: Path, tree, lost: str
 ) -> None:
@@ -124,5 +121,7 @@ def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
     for name in made:
         if name == lost or (lost == "all but plan.json" and name != "plan.json"):
             (folder / name).unlink()
+        elif lost == "damaged" and name != "plan.json":
+            (folder / name).write_text("{")
     assert learn("--input", head, *SIZE)[0] == 0
     assert tree(folder) == made

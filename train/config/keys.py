@@ -72,9 +72,10 @@ def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
 
 def nearest_key(key: str, known: Iterable[str]) -> str | None:
     """Return "did you mean KEY?" with the known key whose last part is most similar to the unknown key's, or None."""
-    last_parts = {name.rpartition(".")[2]: name for name in reversed(list(known))}
-    near = closest(key.rpartition(".")[2], last_parts)
-    return f"did you mean {last_parts[near]}?" if near else None
+    last_parts = {name: name.rpartition(".")[2] for name in known}
+    near = closest(key.rpartition(".")[2], last_parts.values())
+    named = [name for name, last in last_parts.items() if last == near]
+    return f"did you mean {closest(key, named) or named[0]}?" if named else None
 
 
 def keys(section: Any, within: str = "") -> list[str]:

@@ -5,6 +5,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def peak_flops(device: torch.device) -> float | None:
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
-def lines_up_to(path: Path, step: int) -> list[str]:
+def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
     """Return the lines of a metrics.jsonl up to and including a step; drop lines that a kill left unreadable."""
     lines = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():

@@ -22,6 +22,7 @@ from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
+from clearspan.train.engine.tracking import lines_up_to
 from clearspan.train.options import DEV, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import MODEL, repeated
 from clearspan.train.sweeps import grid
@@ -116,7 +117,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
         for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
             if mean["value"] is not None:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl")]
     if dev := [line[DEV] for line in lines if DEV in line]:
         scores[DEV] = max(dev)
     losses: Scores = next((line for line in reversed(lines) if "loss" in line), {})
