@@ -147,15 +147,14 @@ class Dataset:
         Raises:
             ShardError: a file of the folder differs from the manifest, or is not in it: a loader would use either.
         """
-        files = self.tokenizer.files
-        local = Path(self.tokenizer_folder)
-        if storage.is_remote(self.folder):
+        files, local = self.tokenizer.files, Path(self.tokenizer_folder)
+        if is_remote := storage.is_remote(self.folder):
             local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-            for name, sha256 in files.items():
-                if not (local / name).exists() or storage.sha256(str(local / name)) != sha256:
-                    write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
         for name, sha256 in files.items():
-            read_resource(str(local), name, sha256)
+            if not is_remote:
+                read_resource(str(local), name, sha256)
+            elif not (local / name).exists() or storage.sha256(str(local / name)) != sha256:
+                write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
         for name in storage.list_files(str(local)):
             if name not in files and not name.startswith("."):
                 raise ShardError(f"{local / name}: the manifest names no such file of the tokenizer: remove it")

@@ -18,6 +18,7 @@ from clearspan.common.commands import CommandError
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.options import RecipeError
 from clearspan.train.sweeps import running
 from tests.conftest import ROOT
 from tests.train.ranks import environment
@@ -179,8 +180,11 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
 
 def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None:
     lines = [{"step": 1, "loss": 3.0}, {"step": 1, "dev_score": 61.5}, {"step": 2, "dev_score": 60.0}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step"')
     assert running.scores_of(tmp_path, tmp_path / "none.json", "") == {"dev_score": 61.5}
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(RecipeError, match="missing or holds no step"):
+        running.scores_of(tmp_path, tmp_path / "none.json", "")
 
 
 @pytest.mark.exhaustive

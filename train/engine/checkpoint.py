@@ -166,7 +166,8 @@ class Checkpoints:
         if best is None:
             raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
         try:
-            _verified(self.folder / best)
+            if best != last:  # which is verified
+                _verified(self.folder / best)
         except DamageError as error:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return "best", best

@@ -118,6 +118,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
             if mean["value"] is not None:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)
     lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl")]
+    refuse((not lines, f"{run}: its metrics.jsonl is missing or holds no step: delete the folder to train it again"))
     if dev := [line[DEV] for line in lines if DEV in line]:
         scores[DEV] = max(dev)
     losses: Scores = next((line for line in reversed(lines) if "loss" in line), {})
