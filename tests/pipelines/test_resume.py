@@ -36,6 +36,7 @@ def workers_of(driver: int) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 
 
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("workers", "when", "name"), [("1", "after", "documents-00003-000.tar"), ("2", "before", "documents-00004-000.tar")]
