@@ -58,7 +58,7 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     for scores, weight in ((dense, HYBRID_WEIGHT), (words, 1 - HYBRID_WEIGHT)):
         scale, shift = scale_and_shift(scores, weight)
         total += scores * scale[:, None] + shift[:, None]
-    return [row[first(row, TOP)] for row in total]
+    return [row[first(row, TOP, np.arange(len(row)))] for row in total]
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
+A special token that a text spells out, such as `</s>` or `[MASK]`, is text: it gets the ids of its characters, as with
+`split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
+
 `tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. BERT's
 pre-tokenizer splits at every space, so each word is tokenized once (`Words`). Either is used if it agrees on a set of
 awkward texts. Callers also compare `quick` with `exact` on a sample of their texts.
@@ -9,13 +12,15 @@ awkward texts. Callers also compare `quick` with `exact` on a sample of their te
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 
 import gigatoken
 import numpy as np
+import orjson
 from numpy.typing import DTypeLike
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import Unigram, WordLevel
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
@@ -45,32 +50,78 @@ class TokenizerError(ValueError):
     """A tokenizer cannot be read, or cannot encode a text; says why."""
 
 
-def load(data: bytes, truncates: bool = False) -> Tokenizer:
-    """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
-
-    Args:
-        truncates: keep the truncation that the file may ask for.
+def parse(data: bytes) -> Tokenizer:
+    """Return the tokenizer of a tokenizer.json as it stands.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
     """
     try:
-        tokenizer = Tokenizer.from_str(data.decode("utf-8"))
+        return Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # tokenizers raises plain Exception
         raise TokenizerError(f"not a tokenizer.json: {error}") from None
+
+
+def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> Tokenizer:
+    """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
+
+    Args:
+        truncates: keep the truncation that the file may ask for.
+        prompts: what is put before texts. If one spells out a special token, special tokens are not read as text.
+
+    Raises:
+        TokenizerError: the bytes are not a tokenizer.json.
+    """
+    tokenizer = parse(data)
     if not truncates:
         tokenizer.no_truncation()
     tokenizer.no_padding()
     if getattr(tokenizer.model, "dropout", None):
         tokenizer.model.dropout = None
+    if not spell_special(tokenizer, prompts):
+        read_special_as_text(tokenizer)
     return tokenizer
+
+
+def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
+    """Return whether a text spells out a special token of the tokenizer."""
+    special = _special(tokenizer)
+    return any(token in text for text in texts for token in special)
+
+
+def read_special_as_text(tokenizer: Tokenizer) -> None:
+    """Let a tokenizer give a special token that a text spells out the ids of its characters.
+
+    `encode_special_tokens` does that for models whose merges never make a special token. In Unigram and WordLevel, the
+    model's vocabulary would still give its id: the entry gets a name that no text has. The ids of all entries stay.
+    """
+    tokenizer.encode_special_tokens = True
+    special = _special(tokenizer)
+    if isinstance(tokenizer.model, (Unigram, WordLevel)):
+        model = orjson.loads(tokenizer.to_str())["model"]
+        if isinstance(tokenizer.model, Unigram):
+            pieces = [(_hidden(piece) if piece in special else piece, score) for piece, score in model["vocab"]]
+            tokenizer.model = Unigram(pieces, model["unk_id"], model.get("byte_fallback", False))
+        else:
+            hidden = special - {model["unk_token"]}
+            words = {_hidden(word) if word in hidden else word: number for word, number in model["vocab"].items()}
+            tokenizer.model = WordLevel(words, model["unk_token"])
+
+
+def _special(tokenizer: Tokenizer) -> set[str]:
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+
+def _hidden(token: str) -> str:
+    """Return a name for an entry of the vocabulary that no text has between the spaces at which it is split."""
+    return f" \0 {token}"
 
 
 class FastTokenizer:
     """Ids of texts, exactly those of `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
-        tokenizer: as returned by `load`.
+        tokenizer: as returned by `load`, whose `encode_special_tokens` is kept to.
         dtype: type of the ids.
         fast: whether to try a faster way. There is none that truncates.
 
@@ -175,14 +226,23 @@ class Words:
 def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
     """Return a faster way from texts to ids, or None if there is none."""
     if isinstance(tokenizer.pre_tokenizer, BertPreTokenizer):
-        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        added = [token.content for token in _matched(tokenizer)]
         splits = tokenizer.normalizer is None or isinstance(tokenizer.normalizer, BertNormalizer)
         return Words(tokenizer) if splits and not any(set(" \n") & set(token) for token in added) else None
+    record = orjson.loads(tokenizer.to_str())
+    if tokenizer.encode_special_tokens:  # gigatoken has no such setting: it never hears of them
+        record["added_tokens"] = [token for token in record["added_tokens"] if not token["special"]]
     try:
-        quick = gigatoken.Tokenizer(tokenizer)
+        quick = gigatoken.Tokenizer.from_json(orjson.dumps(record))
     except (RuntimeError, ValueError):
         return None
     return lambda texts: Ragged.of([quick.encode(text) for text in texts], np.uint32)
+
+
+def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
+    """Return the added tokens that a text which spells them out has the ids of."""
+    added = tokenizer.get_added_tokens_decoder().values()
+    return [token for token in added if not (token.special and tokenizer.encode_special_tokens)]
 
 
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
@@ -191,7 +251,7 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     It ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
     tokens. The runs of spaces themselves agree.
     """
-    added = list(tokenizer.get_added_tokens_decoder().values())
+    added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]
     if tokenizer.normalizer is None and len(words) == len(added):
         words = [token for token in words if token.single_word]

@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # takes a second to import
 HYBRID_WEIGHT = 0.7
 """Default weight of a model's scores beside BM25's (`scale_and_shift`)."""
 
+DECIMALS = 6
+"""Decimals of a score that rank. Those beyond are noise of float32: they differ for equal vectors, by their place in a
+product of matrices."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BM25:
@@ -60,22 +64,35 @@ class BM25:
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a and b, (m,) float64 each, such that a x scores + b has mean 0 and deviation `weight` for each query.
 
-    The scores of a query that are all equal, such as BM25's for words that no text holds, become 0.
+    The scores of a query that are all equal, such as BM25's for words that no text holds, become 0; so do those of
+    equal vectors, which noise tells apart.
 
     Args:
         scores: of m queries and n texts, (m, n).
     """
     mean, deviation = scores.mean(axis=1, dtype=np.float64), scores.std(axis=1, dtype=np.float64)
-    is_flat = deviation <= 1e-7 * np.abs(scores).max(axis=1, initial=0)
+    is_flat = deviation <= 10.0**-DECIMALS * np.abs(scores).max(axis=1, initial=0)
     a = np.divide(weight, deviation, out=np.zeros_like(deviation), where=~is_flat)
     return a, -a * mean
 
 
-def first(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
-    """Return the positions of the `depth` highest of `scores` (n,), highest first, ties in their order: int64."""
-    if depth >= len(scores):
-        return np.argsort(-scores, kind="stable")
-    lowest = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-    above = np.flatnonzero(scores > lowest)
-    rows = np.concatenate([above, np.flatnonzero(scores == lowest)[: depth - len(above)]])
-    return rows[np.argsort(-scores[rows], kind="stable")]
+def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of the `depth` highest of `scores` (n,), highest first: int64.
+
+    Scores that agree to `DECIMALS` are equal. Of equal scores, the one with the higher id is first, as in trec_eval.
+    The order of a collection, in which relevant texts may come first, decides nothing.
+
+    Args:
+        ids: (n,); of equal ids too, the first position is first.
+    """
+    rows = np.arange(len(scores))
+    if depth < len(scores):
+        lowest = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+        rows = np.flatnonzero(scores >= lowest - 10.0**-DECIMALS)
+    order = np.lexsort((~ids[rows], -rounded(scores[rows])))  # ~id falls where id rises, and cannot overflow
+    return rows[order[:depth]]
+
+
+def rounded(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return scores rounded to `DECIMALS`, float64."""
+    return np.asarray(scores, np.float64).round(DECIMALS)

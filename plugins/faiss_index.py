@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from clearspan.common.progress import Bar
+from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.search.kept import kept
@@ -50,10 +51,11 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
     index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
     scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
     known = contents_of(dataset, set(rows[rows >= 0].tolist()))
-    return [
+    found = [
         [Hit(score, *known[row]) for score, row in zip(*of_query, strict=True) if row >= 0]
-        for of_query in zip(scores.tolist(), rows.tolist(), strict=True)
+        for of_query in zip(rounded(scores).tolist(), rows.tolist(), strict=True)
     ]
+    return [sorted(hits, key=lambda hit: (-hit.score, -hit.id)) for hits in found]
 
 
 def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:

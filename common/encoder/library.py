@@ -2,6 +2,9 @@
 
     folder -> settings checked -> SentenceTransformer -> weights checked -> Model.encode(texts) -> embeddings
 
+A special token that a text spells out is text here, as in the shards that a model is trained on. The library would
+read it as a special token. It stays so in a model with a prompt that spells out one.
+
 Its own folders define modules, prompts and length limits; a plain Hugging Face folder gets a pooling. Errors that the
 library would silently accept are refused here: missing or surplus weights, settings that it misreads, token ids
 without an embedding. Nothing is downloaded, and no code in the folder is run.
@@ -21,13 +24,16 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding, 
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
-from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
+from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
+from clearspan.common.fast_tokenizer import read_special_as_text, spell_special
 from clearspan.common.model_folder import (
     EncoderError,
     check_largest,
     check_modules,
     check_tokenizer,
     check_transformer,
+    prompts_of,
+    read_inference,
     read_modules,
     refusing,
 )
@@ -125,10 +131,11 @@ def load(
                 check_values(module_folder, module)
             if isinstance(module, StaticEmbedding):
                 check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
+        _read_special_as_text(loaded, prompts_of(read_inference(folder)))
         if prompt_name is not None:
             loaded.default_prompt_name = prompt_name
         # The type of device affects embeddings in bfloat16.
-        settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
+        settings = SPECIAL_TOKENS | {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
         model = Model(loaded, folder, settings | ({"prompt": prompt_name} if prompt_name is not None else {}))
         model.encode(["a text", "another text to try it on"])
     return model
@@ -155,6 +162,21 @@ def _load(folder: Path, device: str, pooling: str, precision: str) -> SentenceTr
                     weight.data = weight.data.bfloat16()
                 module.register_forward_hook(as_float32)
     return loaded
+
+
+def _read_special_as_text(loaded: SentenceTransformer, prompts: Sequence[str]) -> None:
+    """Let the modules' tokenizers read special tokens in texts as text, unless a prompt spells out one."""
+    for module in loaded:
+        if isinstance(module, StaticEmbedding):
+            if not spell_special(module.tokenizer, prompts):
+                read_special_as_text(module.tokenizer)
+        elif isinstance(module, Transformer):
+            tokenizer = module.tokenizer
+            if any(token in prompt for prompt in prompts for token in tokenizer.all_special_tokens):
+                continue
+            tokenizer.split_special_tokens = True
+            if tokenizer.is_fast:
+                read_special_as_text(tokenizer.backend_tokenizer)
 
 
 def _check(transformer: Transformer, folder: Path) -> None:

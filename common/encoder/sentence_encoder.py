@@ -16,6 +16,8 @@ from clearspan.common.options import Flag
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=POOLINGS)]
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
+SPECIAL_TOKENS = {"special tokens": "text"}
+"""Part of a fingerprint: special tokens that a text spells out are text, unless a prompt of the model has some."""
 
 
 class Encoder(ABC):

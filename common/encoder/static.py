@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from clearspan.common import fast_tokenizer
-from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
+from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.model_folder import (
     MEND,
@@ -26,6 +26,7 @@ from clearspan.common.model_folder import (
     check_largest,
     check_modules,
     check_tokenizer,
+    prompts_of,
     read_inference,
     read_json,
     read_modules,
@@ -85,7 +86,7 @@ class StaticModel(FolderEncoder):
     ) -> None:
         dim = min(config.get("truncate_dim") or table.shape[1], table.shape[1])
         name = config.get("similarity_fn_name")
-        settings = {} if prompt_name is None else {"prompt": prompt_name}
+        settings = SPECIAL_TOKENS | ({} if prompt_name is None else {"prompt": prompt_name})
         super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", settings, LIBRARIES)
         self._tokenizer, self._normalize = tokenizer, normalize
         self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
@@ -149,11 +150,12 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
             is_finite = np.isfinite(table.sum()) or np.isfinite(table).all()
         if not is_finite or not table.size:
             raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
-        tokenizer = fast_tokenizer.load((first / "tokenizer.json").read_bytes(), truncates=True)
+        config = read_inference(folder)
+        tokenizer_json = (first / "tokenizer.json").read_bytes()
+        tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts_of(config))
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
-        model = StaticModel(
-            folder, FastTokenizer(tokenizer, np.int32), table, len(modules) > 1, read_inference(folder), prompt_name
-        )
+        ids = FastTokenizer(tokenizer, np.int32)
+        model = StaticModel(folder, ids, table, len(modules) > 1, config, prompt_name)
         model.encode(["a text", "another text to try it on"])
     return model
 

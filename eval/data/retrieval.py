@@ -9,8 +9,10 @@ Each reader raises MissingDataError if a file does not exist, and DataError if i
 an unknown query or document.
 """
 
+import functools
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ class Collection:
             if there is none; None: no query is a document.
         candidates: for each query, the positions of the documents to rank, ascending; None: all.
         num_dropped: number of queries left out, since they have nothing to find or to distinguish.
+        names: ids of the documents, which decide between equal scores. None: hashes of the texts.
     """
 
     documents: list[str]
@@ -47,6 +50,21 @@ class Collection:
     itself: Ints | None = None
     candidates: list[Ints] | None = None
     num_dropped: int = 0
+    names: Sequence[str] | None = None
+
+    @functools.cached_property
+    def precedence(self) -> Ints:
+        """Of documents with equal scores, the one with the higher number is first: the rank of its id, int64 (n,).
+
+        trec_eval compares ids as strings, the higher one first. Where texts have no ids, the order is that of hashes,
+        so that it does not depend on the order in which a file has them.
+        """
+        names = self.names or [
+            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for text in self.documents
+        ]
+        numbers = np.empty(len(names), np.int64)
+        numbers[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        return numbers
 
 
 def read_collection(folder: Path) -> Collection:
@@ -184,6 +202,7 @@ def _collection(
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
         itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
         num_dropped=len(queries) - len(answerable),
+        names=list(corpus),
     )
 
 

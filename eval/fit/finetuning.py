@@ -178,7 +178,7 @@ def _arguments(
 
 
 def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> list[dict[str, Any]]:
-    encoded = tokenizer(*texts, truncation=True, max_length=limit)
+    encoded = tokenizer(*texts, truncation=True, max_length=limit, split_special_tokens=True)
     return [
         {name: column[row] for name, column in encoded.items()} | {"labels": label} for row, label in enumerate(labels)
     ]

@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.ranking import rounded
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.similarity import Floats, Similarity, TextPairs, Vectors
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
+FEW = 0.01
+"""A model that gives different texts a smaller share of different directions than this is told to be constant."""
+FEWEST_WATCHED = 20
+"""Fewest texts of which this is judged."""
 
 
 class Embedder(Similarity):
@@ -31,6 +36,8 @@ class Embedder(Similarity):
         num_cached: number of distinct texts whose embeddings came from the cache.
         num_nonfinite: number of computed embeddings with a NaN or an infinity.
         num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
+        constant: numbers of texts and of their different directions, of the most texts that were asked for together and
+            have few (`FEW`).
         encode_s: seconds spent in the encoder.
     """
 
@@ -39,6 +46,7 @@ class Embedder(Similarity):
         self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
+        self.constant: tuple[int, int] | None = None
         self.encode_s = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
@@ -53,7 +61,19 @@ class Embedder(Similarity):
             ValueError: the encoder did not return one row per text.
         """
         blocks, rows = self._known(texts, keep)
-        return _gathered(blocks, np.array([rows[text] for text in texts]))
+        embeddings = _gathered(blocks, np.array([rows[text] for text in texts]))
+        self._watch(len(set(texts)), embeddings)
+        return embeddings
+
+    def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
+        """Note that different texts have few different directions, as a collapsed model gives them."""
+        if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
+            return
+        axis = np.random.default_rng(0).standard_normal(embeddings.shape[1])
+        # Rows of different directions have different products with a random vector, which are faster to compare.
+        different = len(np.unique(rounded(unit_vectors(embeddings) @ axis.astype(np.float32))))
+        if different == 1 or different < FEW * num_texts:
+            self.constant = (num_texts, different)
 
     def _known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
         """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
@@ -83,6 +103,12 @@ class Embedder(Similarity):
         )
         kinds = ((self.num_nonfinite, nonfinite), (self.num_zero, zero))
         warnings = [f"{num} of {self.num_texts} embeddings {problem}" for num, problem in kinds if num]
+        if self.constant:
+            texts, different = self.constant
+            warnings.append(
+                f"{texts:,} different texts have {different:,} different embedding{'s' * (different > 1)}: the model "
+                "is (nearly) constant, so its scores say nothing: it may have collapsed in training, or be damaged"
+            )
         return warnings + (self._cache.warnings if self._cache else [])
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:

@@ -2,7 +2,7 @@
 
     retrieval/<name>/... ──> ranking of the documents ──> the first 1,000 ──> pytrec_eval ──> scores per query
 
-This module ranks in blocks of scores, with documents of equal scores in the collection's order. The scores are
+This module ranks in blocks of scores, with documents of equal scores as in trec_eval: by id, descending. The scores are
 trec_eval's own, through `pytrec-eval-terrier`: it has a release for each new Python, wheels for every platform and no
 dependency but numpy and scipy, where `ranx` compiles with numba and brings a dozen packages; mteb and BEIR have moved
 to it too. It receives 1,000 documents per query, as is customary for trec_eval, so a relevant document below rank 1,000
@@ -65,7 +65,7 @@ def search(
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
-    Documents of equal scores rank in the collection's order. Memory never holds queries x documents.
+    Documents of equal scores rank by `Collection.precedence`. Memory never holds queries x documents.
 
     Args:
         queries: (m, dim).
@@ -116,9 +116,9 @@ def _blocks(
 def _ranking(scores: Floats, collection: Collection, query: int, depth: int) -> tuple[Ints, Floats]:
     if collection.candidates:
         positions = collection.candidates[query]
-        order = first(scores[positions], depth)
+        order = first(scores[positions], depth, collection.precedence[positions])
         return positions[order], scores[positions[order]]
-    order = first(scores, depth + 1)
+    order = first(scores, depth + 1, collection.precedence)
     if collection.itself is not None:
         order = order[order != collection.itself[query]]
     order = order[:depth]

@@ -2,8 +2,9 @@
 
     score of a text = w z(similarity of the vectors) + (1 - w) z(BM25)
 
-The BM25 index is built once (`kept`) and mapped into memory; building it holds the numbers of all words. A search is
-exact: it scores every text for a block of queries, and memory holds these scores.
+Of equal scores, the higher id is first, as in `nearest`. The BM25 index is built once (`kept`) and mapped into
+memory; building it holds the numbers of all words. A search is exact: it scores every text for a block of queries,
+and memory holds these scores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from clearspan.common.progress import Bar
-from clearspan.common.ranking import BM25, first, scale_and_shift
+from clearspan.common.ranking import BM25, first, rounded, scale_and_shift
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.kept import kept
 from clearspan.pipelines.search.nearest import Hit, Similarity, contents_of
@@ -53,17 +54,18 @@ def search(
         for start in range(0, len(texts), size):
             scores = words.scores(texts[start : start + size], dataset.num_examples)
             _scale(scores, 1 - weight)
-            dense, seen = np.empty_like(scores), 0
+            dense, ids, seen = np.empty_like(scores), np.empty(dataset.num_examples, np.int64), 0
             for batch in dataset:
                 products = similarity(queries[start : start + size], vectors.decoded(batch))
                 dense[:, seen : seen + batch.num_rows] = products
+                ids[seen : seen + batch.num_rows] = batch.column("id").to_numpy()
                 seen += batch.num_rows
                 bar.update(batch.num_rows)
             _scale(dense, weight)
             scores += dense
             for row in scores:
-                best = first(row, top)
-                found.append(list(zip(best.tolist(), row[best].tolist(), strict=True)))
+                best = first(row, top, ids)
+                found.append(list(zip(best.tolist(), rounded(row[best]).tolist(), strict=True)))
     known = contents_of(dataset, {row for of_query in found for row, _ in of_query})
     return [[Hit(score, *known[row]) for row, score in of_query] for of_query in found]
 

@@ -2,7 +2,8 @@
 
     batch of a shard -> similarity with every query (n, rows) -> rows better than the worst hit -> the best hits so far
 
-Memory holds one batch and the hits. Of equal scores the first vector in the dataset's order wins.
+Memory holds one batch and the hits. Of equal scores, the vector with the higher id is first, as in trec_eval, so that
+the order in which a dataset was made decides nothing.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.common.progress import Bar
+from clearspan.common.ranking import DECIMALS, first, rounded
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 
@@ -38,22 +40,25 @@ class Best:
 
     def __init__(self, num_queries: int, top: int) -> None:
         self.top = top
-        self._hits: list[list[tuple[float, int, Hit]]] = [[] for _ in range(num_queries)]
+        self._hits: list[list[tuple[float, int, int, Hit]]] = [[] for _ in range(num_queries)]
         self._worst = np.full(num_queries, -np.inf, np.float32)
         self._seen = 0
 
     def add(self, scores: np.ndarray, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch, whose scores are (n, rows) float32."""
-        for query in np.flatnonzero((scores > self._worst[:, None]).any(axis=1)):
-            rows = np.flatnonzero(scores[query] > self._worst[query])
-            rows = rows[np.argsort(-scores[query, rows], kind="stable")[: self.top]]
+        ids = batch.column("id").to_numpy()
+        may_rank = scores >= self._worst[:, None]
+        for query in np.flatnonzero(may_rank.any(axis=1)):
+            rows = np.flatnonzero(may_rank[query])
+            rows = rows[first(scores[query, rows], self.top, ids[rows])]
             hits = self._hits[query]
-            for row, score in zip(rows.tolist(), scores[query, rows].tolist(), strict=True):
-                hits.append((-score, self._seen + row, Hit(score, *contents(batch, row))))
-            hits.sort(key=lambda hit: hit[:2])
+            for row, score in zip(rows.tolist(), rounded(scores[query, rows]).tolist(), strict=True):
+                hit = Hit(score, *contents(batch, row))
+                hits.append((-score, -hit.id, self._seen + row, hit))
+            hits.sort(key=lambda hit: hit[:3])
             del hits[self.top :]
             if len(hits) == self.top:
-                self._worst[query] = -hits[-1][0]
+                self._worst[query] = -hits[-1][0] - 10.0**-DECIMALS
         self._seen += batch.num_rows
 
     @property

@@ -93,7 +93,7 @@ def vocab_size_of(data: bytes, name: str = MAIN) -> int:
         PipelineError: the bytes are not a tokenizer.json, or its ids are too large.
     """
     try:
-        return vocab_size(load(data, name).get_vocab(with_added_tokens=True))
+        return vocab_size(fast_tokenizer.parse(data).get_vocab(with_added_tokens=True))
     except ValueError as error:
         raise PipelineError(f"{name}: {error}") from None
 
@@ -104,7 +104,7 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     Raises:
         PipelineError: it has the token, but not as a special token, or `tokenizers` gives it the id of another token.
     """
-    extended = load(tokenizer.files[MAIN])
+    extended = fast_tokenizer.parse(tokenizer.files[MAIN])
     existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
     if existing and not existing[0].special:
         raise PipelineError(f"{token} is an added token of the tokenizer, but not a special token: mark it as one")
@@ -170,7 +170,8 @@ def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
 
 
 class Tokenization:
-    """Tokenization of texts, with exactly the ids of `Tokenizer.encode(text, add_special_tokens=False)`.
+    """Tokenization of texts, with exactly the ids of transformers' tokenizer with `add_special_tokens=False` and
+    `split_special_tokens=True`: a special token that a text spells out is text.
 
     Args:
         data: the bytes of tokenizer.json.

@@ -62,14 +62,31 @@ def test_the_hits_are_those_of_sorting_all_scores(
     assert QUERIES[0] in shown and results[0]["hits"][1]["source"] in shown and "-0." not in shown
 
 
-def test_of_equal_scores_the_first_in_the_datasets_order_wins() -> None:
+@pytest.mark.guarantee("ties-by-id")
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_of_equal_scores_the_higher_id_is_first_whatever_the_order(size: int) -> None:
+    """Also of those that differ in the last digits of float32 alone."""
     schema = KINDS["vectors"].schema(vector=vectors.columns(np.zeros((1, 2), np.float32), "float32")["vector"].type)
+    ids, scores = [3, 9, 1, 7, 5, 8], [0.5, 0.1, 0.5000001, 0.5, 0.9, 0.5]
     found = nearest.Best(1, 3)
-    for first, row in ((0, [0.5, 0.1, 0.5]), (3, [0.5, 0.9, 0.1])):
-        columns = vectors.columns(np.zeros((3, 2), np.float32), "float32")
-        ids, sources = pa.array(range(first, first + 3)), pa.array(["a"] * 3)
-        found.add(np.array([row], np.float32), pa.record_batch([ids, sources, columns["vector"]], schema=schema))
-    assert [(hit.id, round(hit.score, 2)) for hit in found.hits[0]] == [(4, 0.9), (0, 0.5), (2, 0.5)]
+    for start in range(0, 6, size):
+        part = slice(start, start + size)
+        columns = vectors.columns(np.zeros((len(ids[part]), 2), np.float32), "float32")
+        batch = [pa.array(ids[part]), pa.array(["a"] * len(ids[part])), columns["vector"]]
+        found.add(np.array([scores[part]], np.float32), pa.record_batch(batch, schema=schema))
+    assert [(hit.id, hit.score) for hit in found.hits[0]] == [(5, 0.9), (8, 0.5), (7, 0.5)]
+
+
+@pytest.mark.guarantee("ties-by-id")
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", [None, 1.0])
+def test_texts_with_one_vector_are_found_by_id(
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, beside: float | None
+) -> None:
+    monkeypatch.setattr(vectors, "decoded", lambda batch: np.ones((batch.num_rows, 32), np.float32))
+    (hits,) = clearspan.search(made, QUERIES[0], encoder, top=20, hybrid=beside)
+    ids = pa.Table.from_batches(list(Dataset(made)))["id"].to_pylist()
+    assert [hit.id for hit in hits] == sorted(ids, reverse=True)[:20] != ids[:20]
 
 
 @pytest.mark.slow

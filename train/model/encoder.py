@@ -18,6 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from clearspan.common.encoder.batching import batches_by_length
+from clearspan.common.fast_tokenizer import spell_special
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position
 from clearspan.train.model.attention import PACKED_ATTENTION
@@ -373,6 +374,7 @@ def encode_texts(
     cut: dict[str, Any] = {"add_special_tokens": False}
     if encoder.attends:
         cut = {"truncation": True, "max_length": encoder.max_tokens}
+    cut["split_special_tokens"] = not spell_special(tokenizer.backend_tokenizer, inference.prompts.values())
     ids = tokenizer(texts, **cut)["input_ids"] if texts else []
     ids = [row or [tokenizer.pad_token_id or 0] for row in ids] if encoder.attends else ids
     out = np.empty((len(ids), encoder.dim), dtype=np.float32)

@@ -22,6 +22,7 @@ PROBES = (
     "The Police ARE calling, don't they? They've said 1,234.5 times: naïve café, ÀÉÎ.",
     "  two  spaces,\ta tab\nand a line ",
     "日本語のテキスト 한국어 Ελλάδα Привет हिन्दी العربية 🙂",
+    "a <s> b</s> [MASK] c [SEP] d<|endoftext|>",
 )
 
 
@@ -59,9 +60,10 @@ def load_shards_tokenizer(folder: Path) -> Any:
     tokenizer, plain = load_tokenizer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     plain.no_truncation()
     plain.no_padding()
+    plain.encode_special_tokens = True
     for text in PROBES:
         expected = plain.encode(text, add_special_tokens=False).ids
-        if tokenizer(text, add_special_tokens=False)["input_ids"] != expected:
+        if tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] != expected:
             raise EncoderError(
                 f"{folder}: transformers' {type(tokenizer).__name__} gives other ids than tokenizer.json, which made "
                 f'the shards, e.g. for {text!r}: make the shards with "tokenizer_class": "PreTrainedTokenizerFast" in '

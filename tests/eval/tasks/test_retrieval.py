@@ -1,18 +1,24 @@
 """Retrieval: ranks and scores against a slow, simple reference and against sentence-transformers' evaluator."""
 
+import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.ranking import first
+from clearspan.eval.data.heldout import read
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.details import Cell
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import retrieval
+from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
 from clearspan.eval.tasks.task import Run
 from tests.eval.data.test_retrieval import beir
@@ -23,7 +29,7 @@ def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int,
     mrr, recall_1, recall_10, ndcg = [], [], [], []
     for query, judged in zip(queries, grades, strict=True):
         scores = [float(sum(q * d for q, d in zip(query, document, strict=True))) for document in documents]
-        ranking = sorted(range(len(documents)), key=lambda i: (-scores[i], i))
+        ranking = sorted(range(len(documents)), key=lambda i: (-scores[i], -i))
         mrr.append(next(1 / rank for rank, i in enumerate(ranking, start=1) if i in judged))
         recall_1.append(len([i for i in ranking[:1] if i in judged]) / len(judged))
         recall_10.append(len([i for i in ranking[:10] if i in judged]) / len(judged))
@@ -37,6 +43,7 @@ def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int,
 def collection(num_documents: int, judged: list[dict[int, int]]) -> Collection:
     """Return a collection with placeholder texts; `judged`: query -> position of a relevant document -> its grade."""
     return Collection(
+        names=[f"{number:06}" for number in range(num_documents)],
         documents=[""] * num_documents,
         queries=[""] * len(judged),
         relevant=[np.array(list(grades)) for grades in judged],
@@ -61,10 +68,61 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
     assert ranked == pytest.approx(reference(queries, documents, grades), abs=1e-9)
 
 
-def test_equal_scores_rank_in_corpus_order() -> None:
-    ranked = search(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0]]), collection(4, [{2: 1}]))
-    assert ranked.figures["mrr"].tolist() == [pytest.approx(1 / 3)]
-    assert ranked.nearest == {0: [(1, 2.0), (0, 1.0), (2, 1.0)]}
+@pytest.mark.guarantee("ties-by-id")
+def test_equal_scores_rank_by_id_descending_as_in_trec_eval() -> None:
+    """Ids are strings, of which `9` is above `10`."""
+    judged = replace(collection(5, [{2: 1}]), names=["9", "10", "11", "100", "8"])
+    ranked = search(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0], [1.0]]), judged)
+    assert ranked.nearest == {0: [(1, 2.0), (0, 1.0), (4, 1.0)]}
+    assert ranked.figures["mrr"].tolist() == [1 / 4]
+    run = {"q": {name: [1.0, 2.0, 1.0, 1.0, 1.0][number] for number, name in enumerate(judged.names)}}
+    theirs = pytrec_eval.RelevanceEvaluator({"q": {"11": 1}}, {"recip_rank"}).evaluate(run)
+    assert theirs["q"]["recip_rank"] == 1 / 4
+
+
+@pytest.mark.guarantee("ties-by-id")
+def test_equal_vectors_are_equal_wherever_they_are_in_a_product_of_matrices() -> None:
+    """A product of matrices rounds the sums of its last rows in another way."""
+    rng = np.random.default_rng(0)
+    vector = rng.normal(size=384).astype(np.float32)
+    vector /= np.linalg.norm(vector)
+    scores = np.tile(vector, (64, 1)) @ np.tile(vector, (1403, 1)).T
+    assert len(np.unique(scores)) > 1
+    for row in scores:
+        assert first(row, 10, np.arange(1403)).tolist() == list(range(1402, 1392, -1))
+        assert first(row, 2000, np.arange(1403)).tolist() == list(range(1402, -1, -1))
+
+
+@pytest.mark.guarantee("ties-by-id")
+@pytest.mark.slow
+def test_a_constant_encoder_finds_nothing_and_is_told(tmp_path: Path, shared_data: Path) -> None:
+    """Whether relevant documents are first in the corpus, candidates are in order, or each query has its document."""
+    corpus = [{"_id": f"d{number:03}", "title": "", "text": f"article {number}"} for number in range(200)]
+    queries = [{"_id": f"q{number}", "text": f"question {number}"} for number in range(20)]
+    qrels = [(f"q{number}", f"d{document:03}", 1) for number in range(20) for document in (number % 3, 5)]
+    beir(tmp_path / "retrieval" / "own", corpus, queries, qrels)
+    shutil.copytree(shared_data / "retrieval" / "trecqa_wang", tmp_path / "retrieval" / "trecqa")
+    embedder = Embedder(lambda given: np.ones((len(given), 8), np.float32))
+    own, trecqa = load(tmp_path).tasks
+    assert own.score(Run(embedder)).scores["ndcg@10"] == 0
+    assert trecqa.score(Run(embedder)).scores["map"] < 45
+    assert embedder.warnings() == [
+        "1,339 different texts have 1 different embedding: the model is (nearly) constant, so its scores say nothing: "
+        "it may have collapsed in training, or be damaged"
+    ]
+    lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").split("\n")[:2000]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    assert mean_mrr(lambda given: np.ones((len(given), 8), np.float32), [read(tmp_path / "own.jsonl").collection]) < 1
+
+
+@pytest.mark.parametrize(("kinds", "told"), [(1, True), (9, True), (10, False), (1000, False)])
+def test_a_model_with_fewer_than_a_hundredth_of_different_vectors_is_told(kinds: int, told: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(kinds, 16)).astype(np.float32)[np.arange(1000) % kinds]
+    rows *= rng.uniform(1, 2, (1000, 1))  # of one direction, whatever their length
+    embedder = Embedder(lambda given: rows[: len(given)])
+    embedder.embed([f"text {number}" for number in range(1000)])
+    assert len(embedder.warnings()) == told
 
 
 def test_a_document_below_the_depth_counts_as_not_found() -> None:

@@ -1,0 +1,117 @@
+"""Special tokens that a text spells out are text: in shards of every kind, with every tokenizer and backend."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer
+
+from clearspan.common import fast_tokenizer
+from clearspan.common.fast_tokenizer import FastTokenizer
+from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.text.tokenization import BACKENDS, Tokenization
+from clearspan.shards import Dataset
+
+WRITTEN = ("<s>", "</s>", "<pad>", "<unk>", "<mask>", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "<|endoftext|>", "[DEL]")
+
+
+def spelling(texts: list[str]) -> list[str]:
+    """Return real texts into whose words special tokens are written."""
+    made = []
+    for number, text in enumerate(texts):
+        words = text.split(" ")
+        for place in range(number % 3, min(len(words), 200), 7):
+            words[place] += (" ", "")[place % 2] + WRITTEN[(number + place) % len(WRITTEN)]
+        made.append(" ".join(words))
+    return [*made, *WRITTEN, "".join(WRITTEN), " ".join(WRITTEN)]
+
+
+def special_ids(tokenizer: Tokenizer) -> set[int]:
+    return {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
+def test_a_special_token_in_a_text_has_the_ids_of_its_characters(
+    name: str, shared_data: Path, texts: list[str]
+) -> None:
+    """As in transformers with `split_special_tokens`, by each backend."""
+    folder = shared_data / "tokenizers" / name
+    data = (folder / "tokenizer.json").read_bytes()
+    some = spelling(texts[:40])
+    theirs = AutoTokenizer.from_pretrained(folder)
+    expected = theirs(some, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert expected != theirs(some, add_special_tokens=False)["input_ids"]
+    for backend in BACKENDS:
+        made = Tokenization(data, backend=backend)
+        assert made._ids.is_fast is (backend == "auto")
+        assert [ids.tolist() for ids in made.tokenize(some, some)] == expected
+        present = special_ids(made.tokenizer).intersection(np.concatenate(expected).tolist())
+        assert present <= {made.tokenizer.token_to_id("[UNK]")}  # of words that BERT does not know
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["documents", "sentences", "pairs"])
+def test_shards_hold_no_special_token_but_those_of_views(
+    kind: str, shared_data: Path, texts: list[str], tmp_path: Path
+) -> None:
+    some = spelling(texts[:10])
+    records = ({"text": text, "title": f"<s> {text[:40]} [MASK]"} for text in some)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    tokenizer = shared_data / "tokenizers" / "bert-base-uncased"
+    words = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", str(tokenizer)]
+    own = {
+        "documents": ["--min-tokens", "1"],
+        "sentences": ["--augment", "del-span"],
+        "pairs": ["--fields", "title,text"],
+    }[kind]
+    assert main([kind, *words, *own, "--quiet"]) == 0
+    dataset = Dataset(str(tmp_path / "out"))
+    made = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
+    deletion = made.token_to_id("[DEL]")
+    found = dict(columns(dataset))
+    assert len(found) > (kind != "documents")
+    for column, ids in found.items():
+        present = special_ids(made).intersection(ids.tolist()) - {made.token_to_id("[UNK]")}
+        assert present == ({deletion} if column.startswith("view_") else set()), column
+
+
+def columns(dataset: Dataset) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name of each token column and all of its ids."""
+    (batch,) = dataset
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if hasattr(column.type, "value_type"):
+            yield name, column.flatten().to_numpy()
+
+
+@pytest.mark.parametrize("model", ["Unigram", "WordLevel"])
+def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) -> None:
+    """T5 and XLM-R have such entries, which `split_special_tokens` alone still gives."""
+    pieces = ["<unk>", "</s>", "▁", "the", "cat", "<", "/", "s", ">"]
+    if model == "Unigram":
+        tokenizer = Tokenizer(models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        expected = ["▁", "the", "▁", "<", "/", "s", ">", "cat", "▁", "cat"]
+    else:
+        tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        expected = ["the", "<unk>", "cat"]
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    text = "the </s>cat cat" if model == "Unigram" else "the </s> cat"
+    made = fast_tokenizer.load(tokenizer.to_str().encode())
+    assert made.encode(text).tokens == expected
+    assert made.token_to_id("</s>") == 1 and made.decode([3, 1], skip_special_tokens=False).endswith("</s>")
+
+
+def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "gpt2" / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken("<drug>", normalized=False)])
+    made = FastTokenizer(fast_tokenizer.load(tokenizer.to_str().encode()), np.uint32)
+    for ids in (made.quick(["a<drug>b"])[0], made.exact(["a<drug>b"])[0]):
+        assert 50257 in ids.tolist()
