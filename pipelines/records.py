@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clearspan.pipelines.labels import Classes, Wanted
+from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
 """Number of leading bytes of a bad record that are written down."""
@@ -23,6 +24,8 @@ class Input:
         sample: hash of bytes spread over the file (`readers.sniff.sample`); empty for a file that planning does not
             open.
         label: class that a list file gives it.
+        status: what the file system said of it when the run was planned; None if workers see the file on another file
+            system. It is no part of the plan, which is the same for the same content anywhere.
     """
 
     name: str
@@ -31,11 +34,12 @@ class Input:
     compression: str | None
     sample: str
     label: str | None = None
+    status: Status | None = dataclasses.field(default=None, compare=False)
 
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:
         """The fields of the plan as (name, value)."""
-        return tuple((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return tuple((field.name, getattr(self, field.name)) for field in dataclasses.fields(self) if field.compare)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

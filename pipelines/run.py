@@ -8,13 +8,13 @@
     anything else          error
 
 A run starts in an empty folder, so files under the names of its plan are its own; no other file is ever overwritten or
-removed. Only one run at a time writes to a local folder: a second one fails.
+removed (`units.ownership`). Only one run at a time writes to a local folder: a second one fails. An input that has
+changed since a unit read it is an error (`units.changes`).
 """
 
 import contextlib
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,15 +32,16 @@ from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.decisions import have_verdicts
-from clearspan.pipelines.units.job import STAGED, VALIDATION, WRITTEN, Job, done_units
+from clearspan.pipelines.units.job import FOLDERS, OWN_STAGED, STAGED, Job, done_units
+from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME as MANIFEST
-from clearspan.shards.manifest import resources
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,30 +132,28 @@ class Summary:
         return "\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])])
 
 
-def _clear_fruitless(job: Job, plan: Plan) -> None:
-    """Empty an output folder in which a run of another plan wrote no shard, for example because it found no text."""
-    names = [name for name in storage.tree(job.folder) if not name.startswith(".")]
-    named = resources(planning.began(job.folder))
-    is_own = all(WRITTEN.fullmatch(name) or name.removeprefix(f"{VALIDATION}/") in named for name in names)
-    if is_own and planning.NAME in names and storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
-        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
-            storage.remove(job.path(name))
-
-
 def _tidy(job: Job) -> None:
     """Remove what killed processes left in a local output folder; an object store keeps no partial objects."""
     if not storage.is_remote(job.folder):
-        for folder, _, _ in os.walk(job.folder):
-            remove_temporaries(folder)
+        for dataset in job.datasets:
+            for name in ("", *FOLDERS):
+                remove_temporaries(Path(dataset, name))
 
 
 def _remove_stage(job: Job) -> None:
     """Remove the files of the first stage, which are not needed once the manifest is written."""
     for name in storage.list_files(job.staged_folder):
-        storage.remove(storage.join(job.staged_folder, name))
+        if OWN_STAGED.fullmatch(name):
+            storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
-        with contextlib.suppress(OSError):  # it is missing, or holds a folder
+        with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
             Path(job.staged_folder).rmdir()
+
+
+def _uncommit(job: Job) -> None:
+    """Remove the manifests: the folder is a dataset no longer."""
+    for dataset in job.datasets:
+        storage.remove(storage.join(dataset, MANIFEST))
 
 
 def _check_apart(options: RunOptions, plan: Plan) -> None:
@@ -169,27 +168,28 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
         raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
 
 
-def prepare(job: Job, plan: Plan, files: Mapping[str, bytes]) -> list[Unit]:
+def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
     """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
         ClaimError: the folder belongs to another plan, or holds other files.
+        PipelineError: an input has changed since a unit read it.
     """
-    _clear_fruitless(job, plan)
-    claim(job.folder, planning.NAME, plan.to_json())
+    claim(job.folder, planning.NAME, plan.to_json(), fruitless)
     _tidy(job)
     storage.remove(job.stopped_path)
     storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
-    for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
+    for dataset in job.datasets:
         for path, data in files.items():
             storage.publish_if_changed(data, storage.join(dataset, *path.split("/")))
-    ready = set(load_results(job))
-    for unit in (done_units(job.folder) & set(range(job.num_units))) - ready:
-        for dataset in (job.folder, job.validation_folder):
-            storage.remove(storage.join(dataset, MANIFEST))
+    done = done_units(job.folder) & set(range(job.num_units))
+    unchanged = check_inputs(job.folder, plan, done | done_units(job.folder, STAGED), quiet)
+    ready = set(load_results(job)) & unchanged
+    for unit in done - ready:
+        _uncommit(job)
         storage.remove(job.result_path(unit))
     if job.curation.is_staged and len(ready) < job.num_units:
-        staged = set(load_results(job, STAGED))
+        staged = set(load_results(job, STAGED)) & unchanged
         # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
         ready = ready | staged if have_verdicts(job) else staged
     return [unit for unit in plan.units if unit.number not in ready]
@@ -230,7 +230,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     )
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
-        units = prepare(job, plan, files)
+        units = prepare(job, plan, files, options.quiet)
         return _run(job, plan, units, options)
 
 
@@ -241,11 +241,30 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summar
         return _summary(job, plan, [], 0.0)
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
-        if not _run_beam(job, units, options):
+        shares = not options.runner_named or storage.is_remote(plan.root)
+        if not _run_beam(job, units if shares else [unit.elsewhere() for unit in units], options):
             return None
+    if not shares:
+        _check_after(job, plan, options)
     _remove_stage(job)
     _tidy(job)
     return _summary(job, plan, units, time.perf_counter() - start)
+
+
+def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
+    """Compare inputs that were modified during the run, where workers could not: they may run on other machines.
+
+    Raises:
+        PipelineError: an input has changed; the manifests are removed.
+    """
+    now = (storage.status(storage.join(plan.root, entry.name)) for entry in plan.inputs)
+    pairs = zip(plan.inputs, now, strict=True)
+    inputs = tuple(dataclasses.replace(entry, status=status) for entry, status in pairs)
+    try:
+        check_inputs(job.folder, dataclasses.replace(plan, inputs=inputs), done_units(job.folder), options.quiet)
+    except PipelineError:
+        _uncommit(job)
+        raise
 
 
 def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary:

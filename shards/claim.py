@@ -2,12 +2,15 @@
 
     the folder is missing or empty      free
     it holds this file                  this run's own, begun or finished
+    it holds the file of a run that came to nothing, and nothing else      emptied, and free
     it holds the file with another content, or other files without it      ClaimError, which says what differs
 
-The content is a JSON object. Names that begin with a dot are ignored.
+The content is a JSON object. Names that begin with a dot are ignored. A run writes to a folder, and removes from it,
+only after its claim.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,14 @@ class ClaimError(OSError):
     """The output folder holds something else. The message says what, and what to do."""
 
 
-def claim(folder: str, name: str, content: bytes) -> None:
+def claim(
+    folder: str, name: str, content: bytes, fruitless: Callable[[str, bytes], Sequence[str]] = lambda folder, old: ()
+) -> None:
     """Make sure that a folder may be written to by the run that the file `name` with this content describes.
+
+    Args:
+        fruitless: function of the folder and another run's content of the file. If that run came to nothing, it returns
+            all of its files, in the order in which they are removed; else none.
 
     Raises:
         ClaimError: it holds another run's output, or files of other origin.
@@ -37,6 +46,10 @@ def claim(folder: str, name: str, content: bytes) -> None:
         return
     old = storage.read_bytes(path)
     if old == content:
+        return
+    if names := fruitless(folder, old):
+        for other in names:
+            storage.remove(storage.join(folder, *other.split("/")))
         return
     remedy = f"choose another --output, or delete {folder}"
     try:

@@ -12,9 +12,28 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 LITTER = ("__macosx", "thumbs.db", "desktop.ini")
 """Files and folders that macOS and Windows leave beside data, in lower case."""
+
+
+class Status(NamedTuple):
+    """What a file system says of a file without reading it: its size, when it was modified, and its inode.
+
+    Attributes:
+        modified: time in nanoseconds, as exact as the file system gives it.
+        inode: 0 on an object store.
+    """
+
+    bytes: int
+    modified: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Status":
+        """Return the status of a local file."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def is_hidden(name: str) -> bool:
@@ -34,13 +53,13 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
     return any(not any(fnmatch.fnmatchcase(part, name) for name in dotted) for part in hidden)
 
 
-def once(paths: Iterable[str]) -> dict[str, int]:
-    """Return the distinct files among these paths: path -> size in bytes, sorted.
+def once(paths: Iterable[str]) -> dict[str, Status]:
+    """Return the distinct files among these paths: path -> status, sorted.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
     """
-    files: dict[tuple[object, int], tuple[str, int]] = {}
+    files: dict[tuple[object, int], tuple[str, Status]] = {}
     for path in sorted(set(paths)):
         try:
             status = os.stat(path)  # noqa: PTH116 (for millions of files)
@@ -53,7 +72,7 @@ def once(paths: Iterable[str]) -> dict[str, int]:
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
         if before is None or _is_linked(path) < _is_linked(before[0]):
-            files[inode] = (path, status.st_size)
+            files[inode] = (path, Status.of(status))
     return dict(sorted(files.values()))
 
 

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from clearspan.common.files import COPY_BYTES, atomic_write, move
 from clearspan.shards import finding
+from clearspan.shards.finding import Status
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -184,19 +185,35 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
 
-def size(path: str) -> int:
-    """Return the size of a file in bytes."""
+def status(path: str) -> Status:
+    """Return the status of a file: a file that is written again has another one."""
     if is_remote(path):
         with _naming(path):
             (match,) = _beam().match([glob.escape(path)])
             if not match.metadata_list:
                 raise FileNotFoundError(f"{path}: no such object")
-            return int(match.metadata_list[0].size_in_bytes)
-    return Path(path).stat().st_size
+            return _status_of(match.metadata_list[0])
+    return Status.of(Path(path).stat())
 
 
-def find(pattern: str) -> dict[str, int]:
-    """Return the files of a path, a folder or a glob: path -> size in bytes, sorted.
+def _status_of(entry: Any) -> Status:
+    """Return the status of an object in one of Beam's listings."""
+    return Status(int(entry.size_in_bytes), round(entry.last_updated_in_seconds * 1e9), 0)
+
+
+def size(path: str) -> int:
+    """Return the size of a file in bytes."""
+    return status(path).bytes
+
+
+def checksum(path: str) -> str:
+    """Return what an object store says of an object's content: the ETag on s3://, the CRC-32C on gs://."""
+    with _naming(path):
+        return str(_beam().checksum(path))
+
+
+def find(pattern: str) -> dict[str, Status]:
+    """Return the files of a path, a folder or a glob: path -> status, sorted.
 
     A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
     (`finding.is_hidden`). A path that exists is no glob, and neither are the brackets of a folder that exists. Local
@@ -211,10 +228,10 @@ def find(pattern: str) -> dict[str, int]:
         with _naming(pattern):
             matches = (_beam().match([each])[0].metadata_list for each in dict.fromkeys(meant))
             entries: list[Any] = next(filter(None, matches), [])
-        sizes = {entry.path: int(entry.size_in_bytes) for entry in entries}
+        found = {entry.path: _status_of(entry) for entry in entries}
         # Some consoles create an object that ends in "/" for a folder.
-        named = [path for path in sizes if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
-        files = {path: sizes[path] for path in sorted(named)}
+        named = [path for path in found if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
+        files = {path: found[path] for path in sorted(named)}
     else:
         files = finding.once(finding.matches(pattern))
     if not files:

@@ -6,6 +6,7 @@ A record that cannot be read is a Record with a `problem`. A file that cannot be
 or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
 """
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
@@ -43,10 +44,19 @@ TEXTS = ("csv", "json", "jsonl", "lines", "text")
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
+MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
+HASHED_BYTES = 1 << 18
+OVERHANG = {"jsonl": lines.overhang, "lines": lines.overhang, "parquet": parquet.overhang}
+"""By format, the function that returns the (start, end) of what is read of a file besides a piece's own range."""
 
 
-def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
+def read_pieces(
+    root: str, pieces: Iterable[Piece], reading: Reading, contents: list[str] | None = None
+) -> Iterator[Record]:
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
+
+    Args:
+        contents: receives the `content` of each piece.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -55,23 +65,50 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
         entry, path = piece.input, storage.join(root, piece.input.name)
         container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
+            status = storage.status(path)
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
-            if storage.size(path) != entry.bytes or not is_planned:
+            if status.bytes != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
+            if entry.status not in (None, status):
+                raise PipelineError(f"{path}: {MODIFIED}")
+            if contents is not None:
+                contents.append(content(root, piece))
             try:
                 with naming(path, container), decompressed(stored, entry.compression) as stream:
                     read = READERS.get(entry.format) or own_format(entry.format).read
                     yield from read(_as_utf8(stream, entry, reading), piece, reading)
                     num_read = stored.tell()
             except PipelineError:
-                if storage.size(path) < entry.bytes:
-                    raise PipelineError(f"{path}: {CHANGED}") from None
+                if (now := storage.status(path)) != status:
+                    raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
                 raise
             if num_read != entry.bytes == storage.size(path) and entry.format not in READERS:
                 raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
             is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
             if is_cut or num_read > entry.bytes:
                 raise PipelineError(f"{path}: {CHANGED}")
+            if storage.status(path) != status:
+                raise PipelineError(f"{path}: {MODIFIED}")
+
+
+def content(root: str, piece: Piece) -> str:
+    """Return what identifies the content of a piece, and of all else that its reader reads of the file: its sha256, or
+    on an object store the object's own checksum, which needs no download.
+    """
+    path = storage.join(root, piece.input.name)
+    if storage.is_remote(path):
+        return storage.checksum(path)
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(HASHED_BYTES))
+    with storage.open_input(path) as stream:
+        start, end = piece.start, piece.start + piece.bytes
+        is_whole = (start, end) == (0, piece.input.bytes)
+        beside = [] if is_whole or piece.input.format not in OVERHANG else OVERHANG[piece.input.format](stream, piece)
+        for first, last in [(start, end), *beside]:
+            stream.seek(first)
+            while first < last and (size := stream.readinto(buffer[: last - first])):  # type: ignore[attr-defined]
+                digest.update(buffer[:size])
+                first += size
+    return digest.hexdigest()
 
 
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:

@@ -47,6 +47,17 @@ def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = No
         offset += size
 
 
+def overhang(stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+    """Return the (start, end) of what is read of a file beside a piece: the byte before it, which says whether a line
+    begins with it, and the rest of its last line.
+    """
+    end = piece.start + piece.bytes
+    stream.seek(end - 1)
+    while (part := stream.readline(BUFFER_BYTES)) and not part.endswith(b"\n"):
+        pass
+    return [(max(0, piece.start - 1), piece.start), (end, stream.tell())]
+
+
 def _skip_line(stream: BinaryIO, offset: int) -> int:
     """Skip to the end of the line, in bounded memory; return the number of bytes."""
     size = 0

@@ -9,11 +9,13 @@ from typing import BinaryIO
 import pyarrow.parquet as pq
 
 from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
 ROWS = 256
 BATCH_BYTES = 1 << 27
+TRAILER_BYTES = 8
+"""A file ends in the size of its metadata and a mark."""
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
@@ -40,9 +42,33 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
             row += group.num_rows
 
 
+def overhang(stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+    """Return the (start, end) of what is read of a file beside a piece: the rest of its last row group, and the
+    metadata at the file's end.
+    """
+    with naming(piece.input.name, "parquet"):
+        metadata = pq.read_metadata(stream)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    end, of_file = piece.start + piece.bytes, piece.input.bytes
+    last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
+    return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
+
+
+def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:
+    return [group.column(number) for number in range(group.num_columns)]
+
+
+def _start(column: pq.ColumnChunkMetaData) -> int:
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
+def _end(group: pq.RowGroupMetaData) -> int:
+    """Return the offset behind a row group."""
+    return max((_start(column) + column.total_compressed_size for column in _columns(group)), default=0)
+
+
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
     """Return whether a row group belongs to the piece. The first and last pieces also take those with false offsets."""
-    columns = map(group.column, range(group.num_columns))
-    start = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
+    start = min(map(_start, _columns(group)), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
     return not after and (not piece.start or start >= piece.start)

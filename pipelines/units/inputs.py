@@ -8,13 +8,14 @@ from pathlib import Path
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import finding, storage
+from clearspan.shards.finding import Status
 
 NAMED = 3
 """Number of files that an error message names."""
 
 
-def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, int]]:
-    """Return the common folder of the input files, and by name under it, sorted, their sizes in bytes.
+def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
+    """Return the common folder of the input files, and by name under it, sorted, their status.
 
     Args:
         patterns: paths, folders and globs.
@@ -24,21 +25,21 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
         PipelineError: no file matches, a name is not printable, or the files are not all on this machine or in one
             bucket.
     """
-    sizes: dict[str, int] = {}
+    found: dict[str, Status] = {}
     for pattern in (*patterns, *listed):
         try:
             files = storage.find(pattern)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
-        sizes.update((name, files[path]) for path, name in names.items())
-    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
-        sizes = finding.once(sizes)
-    if odd := next((name for name in sizes if not name.isprintable()), None):
+        found.update((name, files[path]) for path, name in names.items())
+    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, found)):
+        found = finding.once(found)
+    if odd := next((name for name in found if not name.isprintable()), None):
         raise PipelineError(f"{odd!r}: a file name that is not printable text cannot be a source: rename it")
-    root = _common_folder(list(sizes))
+    root = _common_folder(list(found))
     start = len(root.rstrip("/")) + 1
-    by_name = {path[start:]: size for path, size in sizes.items()}
+    by_name = {path[start:]: status for path, status in found.items()}
     return root, dict(sorted(by_name.items(), key=lambda entry: entry[0].split("/")))
 
 

@@ -7,7 +7,8 @@
         _files/     other resources of the kind, such as synonyms
 
 All of these stay in a finished dataset, and none depends on interruptions of the run. `_done` holds the result of each
-unit: after damage, a run repeats only the units whose shards are missing.
+unit: after damage, a run repeats only the units whose shards are missing. `.clearspan/`, which is no part of the
+dataset, says what units read (`changes`).
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from clearspan.pipelines.records import Reading
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, storage
-from clearspan.shards.manifest import resources
+from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
 from clearspan.shards.reader import read_resource
 from clearspan.shards.sealed import seal, unseal
 
@@ -37,10 +38,13 @@ Entries = StrEnum("Entries", "KEYS TEXTS BANDS SKETCHES DUPLICATES CANDIDATES CO
 """The data that a unit writes of its examples for decisions (the first four), and decisions."""
 LASTING = (Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
+RECORDS = ".clearspan"
+FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDER)
+"""The folders in an output folder to which a run writes, besides the held-out part."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-WRITTEN = re.compile(r"plan\.json|_stopped\.json|_[a-z_]+/(\d{5}\.(json|jsonl\.zst|zst)|[a-z]+-\d{5}\.rows)")
-"""The names in an output folder of files that a run writes before any shard, besides its resources."""
+OWN_STAGED = re.compile(rf"\d{{5}}\.json|({'|'.join(Entries)})-\d{{5}}\.rows|[a-z]+-\d{{5}}-\d{{3}}\.tar")
+"""The names of files that a run writes to STAGED."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Job:
     def validation_folder(self) -> str:
         """Folder of the held-out part."""
         return storage.join(self.folder, VALIDATION)
+
+    @property
+    def datasets(self) -> list[str]:
+        """Folders of the datasets that the run makes: the output, and the held-out part if there is one."""
+        return [self.folder, *([self.validation_folder] if self.curation.holdout_fraction else [])]
 
     @property
     def staged_folder(self) -> str:

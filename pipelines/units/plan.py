@@ -24,6 +24,7 @@ from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
 from clearspan.shards import storage
+from clearspan.shards.finding import Status
 
 NAME = "plan.json"
 FORMAT = 12
@@ -63,6 +64,12 @@ class Unit:
         """Estimate of its size when decompressed."""
         return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
+    def elsewhere(self) -> "Unit":
+        """Return the unit for a worker that sees the inputs on another file system, where they have another status."""
+        inputs = [dataclasses.replace(piece.input, status=None) for piece in self.pieces]
+        pieces = zip(self.pieces, inputs, strict=True)
+        return Unit(self.number, tuple(dataclasses.replace(piece, input=entry) for piece, entry in pieces))
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -76,19 +83,27 @@ class Plan:
     @functools.cached_property
     def sha256(self) -> str:
         """The hash of plan.json."""
-        return hashlib.sha256(self.to_json()).hexdigest()
+        return sha256_of(self.to_json())
 
     def to_json(self) -> bytes:
         """Return the content of plan.json, which has no absolute paths."""
-        return orjson.dumps({"fingerprint": self.fingerprint, "inputs": self.inputs}) + b"\n"
+        content = {"fingerprint": self.fingerprint, "inputs": self.inputs}
+        return orjson.dumps(content, lambda entry: dict(entry.fields), orjson.OPT_PASSTHROUGH_DATACLASS) + b"\n"
 
 
-def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
+def describe(
+    root: str,
+    files: Mapping[str, int],
+    reading: Reading,
+    named: Collection[str] = (),
+    statuses: Mapping[str, Status] = MappingProxyType({}),
+) -> Iterator[Input]:
     """Yield a description of each file, with its format by content.
 
     Args:
         files: sizes by name under `root`.
         named: paths that the user names directly; they must be of a known type.
+        statuses: what the file system says of them, by name.
 
     Raises:
         PipelineError: a file is of unknown type, or cannot be read as its type.
@@ -112,7 +127,7 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
         form = rows_format(file_format, reading)
-        return Input(name, files[name], form, compression, content_hash)
+        return Input(name, files[name], form, compression, content_hash, status=statuses.get(name))
 
     unknown = list[str]()
     for entry in filter(None, storage.each(root, described, files)):
@@ -199,9 +214,10 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
-    root, files = find(patterns)
+    root, statuses = find(patterns)
+    sizes = {name: status.bytes for name, status in statuses.items()}
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
-    described = list(describe(root, files, reading, named))
+    described = list(describe(root, sizes, reading, named, statuses))
     known = tuple(entry for entry in described if entry.format != UNKNOWN)
     return Inputs(root, known, skipped=len(described) - len(known))
 
@@ -229,20 +245,41 @@ def make_plan(
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
-    as_fields = orjson.OPT_PASSTHROUGH_DATACLASS
-    listing = orjson.dumps(inputs.files, default=lambda entry: entry.fields, option=as_fields)[1:-1]
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs.files),
             "bytes": num_bytes,
-            "sha256": hashlib.sha256(listing).hexdigest(),
+            "sha256": _listing_sha256(inputs.files),
             **({"skipped": inputs.skipped} if inputs.skipped else {}),
         },
         "code": {"format": FORMAT},
     }
     return Plan(inputs.root, inputs.files, tuple(units), full)
+
+
+def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
+    """Return the hash of the fields of all inputs, each as (name, value)."""
+    listing = orjson.dumps(inputs, lambda entry: entry.fields, orjson.OPT_PASSTHROUGH_DATACLASS)
+    return hashlib.sha256(listing[1:-1]).hexdigest()
+
+
+def sha256_of(plan: bytes) -> str:
+    """Return the hash of a plan.json by which results name it."""
+    return hashlib.sha256(plan).hexdigest()
+
+
+def is_plan(data: bytes) -> bool:
+    """Return whether the content of a plan.json was written by a run, of this version or another: its fingerprint holds
+    the hash of its inputs.
+    """
+    try:
+        plan = orjson.loads(data)
+        listing = _listing_sha256([list(entry.items()) for entry in plan["inputs"]])
+        return bool(plan["fingerprint"]["inputs"]["sha256"] == listing and plan["fingerprint"]["code"]["format"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
 
 
 def began(folder: str) -> dict[str, Any]:

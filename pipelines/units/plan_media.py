@@ -23,6 +23,7 @@ from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.shards import storage
+from clearspan.shards.finding import Status
 
 LISTS = (".tsv", ".txt", ".lst")
 """Suffixes of lists of files, with lines `path<TAB>class`; a file in an input folder is never a list."""
@@ -42,13 +43,13 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     of_root = None if reading.wanted.label_pattern else Path(root).name
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
     unknown: list[str] = []
-    for name, size in files.items():
+    for name, status in files.items():
         if name.lower().endswith(TAR_NAMES):
-            entries.append(_tar(root, name, size, reading))
+            entries.append(_tar(root, name, status, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
         elif samples.is_wanted(name, reading.extensions):
             label = labels.get(name, None if "/" in name else of_root)
-            entries.append((Input(name, size, "file", None, "", label), ()))
+            entries.append((Input(name, status.bytes, "file", None, "", label, status), ()))
         else:
             unknown.append(name)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
@@ -118,18 +119,18 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
         )
 
 
-def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
+def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input, list[samples.Sample]]:
     """Return the description of a tar, and its samples."""
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
-        content_hash = sample(stored, size)
+        content_hash = sample(stored, status.bytes)
         compression = compression_of(stored.read(MAGIC_BYTES))
         stored.seek(0)
         seekable = compression is None and not storage.is_remote(path)
         with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
     _check_all_labelled(groups)
-    return Input(name, size, "tar", compression, content_hash), groups
+    return Input(name, status.bytes, "tar", compression, content_hash, status=status), groups
 
 
 def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:

@@ -23,6 +23,7 @@ from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.tally import Tally, json_line
 from clearspan.pipelines.text.minhash import detach
 from clearspan.pipelines.units import decisions, near
+from clearspan.pipelines.units.changes import save_read
 from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
 from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
 from clearspan.pipelines.units.job import (
@@ -141,7 +142,8 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
         OSError: a disk or an object store failed.
     """
     tally = Tally(job.reasons, job.max_bad_fraction)
-    records = read_pieces(job.root, unit.pieces, job.reading)
+    contents: list[str] = []
+    records = read_pieces(job.root, unit.pieces, job.reading, contents)
     batches = worker.examples(tally.readable(records), tally)
     collected = _Collected(job)
     with _spool(job.folder) as spool:
@@ -157,6 +159,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     sums = _publish(job, {**files, **collected.files(unit.number)})
     done = UnitResult(shards, tally.counts, held, sums)
     path = job.result_path(unit.number, STAGED if job.curation.is_staged else DONE)
+    save_read(job.folder, job.plan, unit.number, contents)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return done
 

@@ -76,12 +76,12 @@ def test_inputs_are_sorted_named_once_and_below_their_common_folder(corpus: Path
 
 def test_a_path_with_globs_own_characters_is_a_path_first(tmp_path: Path) -> None:
     (tmp_path / "part[1].jsonl").write_text("")
-    assert find([str(tmp_path / "part[1].jsonl")])[1] == {"part[1].jsonl": 0}
+    assert list(find([str(tmp_path / "part[1].jsonl")])[1]) == ["part[1].jsonl"]
 
 
 def test_a_link_keeps_the_name_the_user_gave_it(corpus: Path) -> None:
     (corpus / "a" / "link.jsonl").symlink_to(corpus / "b" / "2.jsonl")
-    assert find([str(corpus / "a" / "link.jsonl")])[1] == {"link.jsonl": 14}
+    assert list(find([str(corpus / "a" / "link.jsonl")])[1]) == ["link.jsonl"]
 
 
 def test_a_plan_is_the_same_wherever_the_corpus_is(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

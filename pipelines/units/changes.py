@@ -1,0 +1,107 @@
+"""Detection of inputs that are edited while a run goes on, between two calls, or after the dataset is finished.
+
+    planning     the status of each input (`storage.status`)                     -> .clearspan/status.json
+    a unit       compares the status of its inputs before and after it reads; a hash of what it read
+                                                                                 -> .clearspan/00003.json
+    a later run  an input with another status is read again and compared with what units read: the same, or an error
+
+Neither file is part of the dataset: a status is another one on another machine. A unit without its hashes is done
+again, like one without its result. An input that was modified within FRESH_S of planning has no status that can be
+trusted: a file system's clock ticks, so an edit right after would leave the same time.
+"""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+
+from clearspan.common.progress import Bar, counted
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import CHANGED, content
+from clearspan.pipelines.records import Piece
+from clearspan.pipelines.units.job import RECORDS, done_units
+from clearspan.pipelines.units.plan import Plan
+from clearspan.shards import storage
+from clearspan.shards.finding import Status
+from clearspan.shards.sealed import seal, unseal
+
+STATUS = "status.json"
+FRESH_S = 2.0
+"""The coarsest clock of a usual file system, FAT's; object stores give seconds."""
+
+
+def save_read(folder: str, plan: str, unit: int, read: Sequence[str]) -> None:
+    """Record what a unit read: the `readers.content` of each of its pieces, in order."""
+    storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(read)}), _path(folder, unit))
+
+
+def _path(folder: str, unit: int) -> str:
+    return storage.join(folder, RECORDS, f"{unit:05d}.json")
+
+
+def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
+    """Return what a unit read; None if it is damaged, or belongs to another unit or plan."""
+    try:
+        record = unseal(storage.read_bytes(_path(folder, unit)))
+    except ValueError:
+        return None
+    return record["read"] if (record.get("plan"), record.get("unit")) == (plan, unit) else None
+
+
+def _statuses(plan: Plan) -> list[list[int] | None]:
+    """Return the status of each input, in plan order; None for one that cannot be trusted."""
+    before = time.time_ns() - int(FRESH_S * 1e9)
+
+    def trusted(status: Status | None) -> list[int] | None:
+        return [*status] if status and status.modified < before else None
+
+    return [trusted(entry.status) for entry in plan.inputs]
+
+
+def _known(folder: str, plan: str) -> list[list[int] | None]:
+    """Return the statuses that an earlier run with this plan recorded; none if there was no such run."""
+    try:
+        record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
+    except (FileNotFoundError, ValueError):
+        return []
+    return record["status"] if record.get("plan") == plan else []
+
+
+def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = False) -> set[int]:
+    """Compare the inputs with what finished units read of them, and record their status.
+
+    Args:
+        done: units that have a result.
+
+    Returns:
+        The finished units whose inputs are known to be unchanged. The others left no record of what they read.
+
+    Raises:
+        PipelineError: a file has changed.
+    """
+    statuses = _statuses(plan)
+    known = _known(folder, plan.sha256) or [None] * len(statuses)
+    pairs = zip(plan.inputs, known, statuses, strict=True)
+    touched = {entry.name for entry, before, now in pairs if now is None or before != now}
+    same = done_units(folder, RECORDS) & set(done)
+    again: list[tuple[Piece, str]] = []
+    for unit in plan.units:
+        if unit.number in same and not touched.isdisjoint(piece.input.name for piece in unit.pieces):
+            read = _load_read(folder, plan.sha256, unit.number)
+            if read is None or len(read) != len(unit.pieces):
+                same.remove(unit.number)
+            else:
+                again += [pair for pair in zip(unit.pieces, read, strict=True) if pair[0].input.name in touched]
+    for piece, is_same in _compared(plan.root, again, quiet):
+        if not is_same:
+            raise PipelineError(f"{storage.join(plan.root, piece.input.name)}: {CHANGED}")
+    storage.publish_if_changed(seal({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS))
+    return same
+
+
+def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
+    """Yield each piece, and whether it is as it was read."""
+    work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
+    with Bar(sum(piece.bytes for piece, _ in pieces), work, quiet, unit="B", unit_scale=True) as bar:
+        compared = storage.each(root, lambda pair: content(root, pair[0]) == pair[1], pieces)
+        for (piece, _), is_same in zip(pieces, compared, strict=True):
+            yield piece, is_same
+            bar.update(piece.bytes)

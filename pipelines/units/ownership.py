@@ -1,0 +1,57 @@
+"""Ownership of the files in an output folder whose run came to nothing, for example because the text field was
+misnamed: when the user runs the corrected command, they are removed, and nothing else ever is.
+
+A file is ours if its name and its content say so: the plan is one that a run wrote, a result is one of that plan,
+resources and lists have the hashes that the plan and the results name. Decisions have no hash, but a name in a folder
+of this project's, beside that plan.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.job import CURATED, DONE, STAGED, STOPPED, VALIDATION, Entries, UnitResult
+from clearspan.shards import storage
+from clearspan.shards.manifest import resources
+
+RESULT = re.compile(rf"({DONE}|{STAGED})/(\d{{5}})\.json")
+DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|({'|'.join(Entries)})-\d{{5}}\.rows)")
+
+
+def fruitless(folder: str, plan: bytes) -> list[str]:
+    """Return the names of all files in an output folder, the plan last, if a run with this plan.json wrote each of
+    them, and no shard; else none. Hidden files do not count.
+    """
+    if not planning.is_plan(plan):
+        return []
+    names = [name for name in storage.tree(folder) if not name.startswith(".")]
+    known = {f"{part}{name}": sha256 for part in ("", f"{VALIDATION}/") for name, sha256 in _resources(plan).items()}
+    sha256 = planning.sha256_of(plan)
+    for name in names:
+        if match := RESULT.fullmatch(name):
+            try:
+                result = UnitResult.from_json(_read(folder, name), sha256, int(match[2]))
+            except ValueError:
+                return []
+            if result.shards or result.held:
+                return []
+            known |= result.files
+    others = (name for name in names if name not in (planning.NAME, STOPPED) and not RESULT.fullmatch(name))
+    if not all(_is_own(folder, name, known) for name in others):
+        return []
+    return sorted(names, key=planning.NAME.__eq__)
+
+
+def _resources(plan: bytes) -> dict[str, str]:
+    return resources(json.loads(plan)["fingerprint"])
+
+
+def _is_own(folder: str, name: str, known: Mapping[str, str]) -> bool:
+    if name in known:
+        return storage.sha256(storage.join(folder, *name.split("/"))) == known[name]
+    return bool(DECISION.fullmatch(name))
+
+
+def _read(folder: str, name: str) -> bytes:
+    return storage.read_bytes(storage.join(folder, *name.split("/")))
