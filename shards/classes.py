@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from clearspan.common.sealed import has_type
 from clearspan.shards.manifest import FILES_FOLDER, Manifest, ManifestError
 from clearspan.shards.reader import read_resource
 
@@ -15,11 +16,17 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
     Raises:
         ShardError: the table of classes is missing or damaged.
-        ManifestError: the shards have a class without a name.
+        ManifestError: the file is no table of classes, or the shards have a class without a name.
     """
     if PATH not in manifest.resources:
         return []
-    table: list[str] = json.loads(read_resource(folder, PATH, manifest.resources[PATH]))
+    content = read_resource(folder, PATH, manifest.resources[PATH])
+    try:
+        table: list[str] = json.loads(content)
+    except (ValueError, RecursionError):
+        table = []
+    if not has_type(table, list[str]) or not table:
+        raise ManifestError(f"{folder}/{PATH}: is not a list of names of classes: run the pipeline again")
     numbers = manifest.classes
     if numbers and not 0 <= min(numbers) <= max(numbers) < len(table):
         actual = f"{min(numbers)} to {max(numbers)}"

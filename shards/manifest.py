@@ -11,14 +11,16 @@ views or the table of classes, are in `_files/`, and the fingerprint's options n
 
 import dataclasses
 import functools
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from clearspan.common import plugins
+from clearspan.common.sealed import build, has_type, seal, unseal
 from clearspan.shards import lengths, moments, storage
-from clearspan.shards.schema import KINDS, Kind, add_up
-from clearspan.shards.sealed import seal, unseal
+from clearspan.shards.schema import KINDS, LABEL, Kind, add_up
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
@@ -27,6 +29,18 @@ TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
 SHA256 = re.compile("[0-9a-f]{64}")
+NUMBER = re.compile(r"0|[1-9]\d{0,17}")
+"""A class, or the lower edge of a bin of lengths."""
+FIELDS: dict[str, Any] = {
+    "version": int,
+    "kind": str,
+    "fingerprint": dict,
+    "shards": list,
+    "totals": dict[str, int],
+    "statistics": dict[str, float],
+    "counts": dict,
+}
+"""The types of the fields; that of `statistics` may be absent."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
@@ -87,12 +101,22 @@ def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Counts:
+    """The reconciliation of the input: read = kept + sum(filtered) + bad, in records."""
+
+    read: int
+    kept: int
+    filtered: dict[str, int]
+    bad: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """Content of a `manifest.json`.
 
     Attributes:
         fingerprint: everything that shaped the data.
-        counts: the reconciliation of the input: read = kept + sum(filtered) + bad.
+        counts: the reconciliation of the input, the fields of `Counts`.
     """
 
     kind: str
@@ -109,7 +133,7 @@ class Manifest:
     def tokenizer(self) -> TokenizerInfo | None:
         """The fingerprint's entry of the tokenizer; None for a dataset without token ids."""
         known = self.fingerprint.get("tokenizer")
-        return None if known is None else TokenizerInfo(**known)
+        return None if known is None else build(TokenizerInfo, known)
 
     @property
     def resources(self) -> dict[str, str]:
@@ -127,6 +151,12 @@ class Manifest:
         """The mean and standard deviation of the kind's `statistics` column; empty for a kind without one."""
         sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
         return moments.statistics(sums)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """The fields of the file that follow from the shards' entries; an empty one is not written."""
+        fields = {"totals": self.totals, "statistics": self.statistics}
+        return {name: value for name, value in fields.items() if value}
 
     @property
     def lengths(self) -> lengths.Histograms:
@@ -149,7 +179,7 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
-        return seal(record | ({"statistics": self.statistics} if self.statistics else {}), indent=1)
+        return seal(record | self.derived, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
         """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers."""
@@ -172,7 +202,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged, of another version, or names what is no file of a dataset.
+            ManifestError: the file is missing, damaged, of another version, or names what is no file of a dataset; a
+                field has another type, or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):
@@ -182,18 +213,24 @@ class Manifest:
             version = (record["format"], record["version"])
             if version != (FORMAT, VERSION):
                 raise ManifestError(f"{path}: format {version[0]} version {version[1]}, not {FORMAT} {VERSION}")
-            shards = [ShardInfo(**shard) for shard in record["shards"]]
+            for name, expected in FIELDS.items():
+                if (name in record or name != "statistics") and not has_type(record[name], expected):
+                    raise ValueError(f"{name} has the wrong type: {json.dumps(record[name])[:60]}")
+            shards = [build(ShardInfo, shard) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
-            manifest._check(path)
+            manifest._check_names(path)
+            manifest._check_figures(record)
         except ManifestError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, ArithmeticError) as error:
             reason = f"missing field {error}" if isinstance(error, KeyError) else error
             raise ManifestError(f"{path}: not a manifest, or damaged ({reason}); run the pipeline again") from None
         return manifest
 
-    def _check(self, path: str) -> None:
-        """Raise ManifestError for an unknown kind, a missing tokenizer, or a name that could lead out of the folder."""
+    def _check_names(self, path: str) -> None:
+        """Raise ManifestError for an unknown kind, a missing tokenizer, a shard that is listed twice, or a name that
+        could lead out of the folder.
+        """
         if self.kind not in KINDS:
             try:
                 plugins.load_extensions()  # one of them may register the kind
@@ -204,13 +241,47 @@ class Manifest:
                 f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}: if a module of yours registers it, set "
                 f"{plugins.VARIABLE} to the module's name"
             )
-        if KINDS[self.kind].has_tokens and self.tokenizer is None:
+        options = self.fingerprint.get("options", {})
+        if not isinstance(options, dict) or not has_type(options.get("files", {}), dict[str, str]):
+            raise ValueError("options of its fingerprint have the wrong type")
+        tokenizer = self.tokenizer
+        if KINDS[self.kind].has_tokens and tokenizer is None:
             raise ManifestError(f"{path}: {self.kind} hold token ids, but its fingerprint names no tokenizer")
         for shard in self.shards:
-            if not SHARD_NAME.fullmatch(shard.name) or shard.kind.name != self.kind:
+            if not SHARD_NAME.fullmatch(shard.name) or shard.name.partition("-")[0] != self.kind:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
+            if int(shard.name.split("-")[1]) != shard.unit:
+                raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
             if not SHA256.fullmatch(shard.sha256):  # the shard's name in the cache
                 raise ManifestError(f"{path}: {shard.name}: {shard.sha256!r:.80} is not a sha256")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
                 raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")
+        if tokenizer is not None and tokenizer.files.get("tokenizer.json") != tokenizer.sha256:
+            raise ValueError("sha256 of its tokenizer is not that of tokenizer.json")
+        listed = Counter(shard.name for shard in self.shards)
+        if twice := [name for name, times in listed.items() if times > 1]:
+            raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
+
+    def _check_figures(self, record: Mapping[str, Any]) -> None:
+        """Raise ValueError if figures of the manifest contradict each other; `verify` compares them with the shards."""
+        is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
+        for shard in self.shards:
+            histograms = [*shard.lengths.values(), *([shard.classes] if is_labeled or shard.classes else [])]
+            for histogram in histograms:
+                if not all(NUMBER.fullmatch(number) and count > 0 for number, count in histogram.items()):
+                    raise ValueError(f"{shard.name}: its lengths or classes are not numbers of examples")
+                if sum(histogram.values()) != shard.examples:
+                    raise ValueError(f"{shard.name}: its lengths or classes are not those of {shard.examples} examples")
+            if sum(shard.column_tokens.values()) != shard.tokens:
+                raise ValueError(f"{shard.name}: the tokens of its columns are not {shard.tokens} in all")
+        for name in ("totals", "statistics"):
+            if record.get(name) != self.derived.get(name):
+                raise ValueError(f"{name} are not those of the shards: {json.dumps(record.get(name))[:80]}")
+        counts, examples = build(Counts, self.counts), self.totals["examples"]
+        if counts.read != counts.kept + sum(counts.filtered.values()) + counts.bad:
+            raise ValueError(f"read {counts.read} is not the sum of kept, filtered and bad")
+        if min(counts.kept, counts.bad, *counts.filtered.values()) < 0:
+            raise ValueError("counts are not numbers of records")
+        if counts.kept != examples:
+            raise ValueError(f"{counts.kept} kept, but its shards hold {examples} examples")

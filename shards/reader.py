@@ -15,12 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
+from clearspan.common.sealed import FileInfo, HashingFile
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
 from clearspan.shards.schema import KINDS, Kind
-from clearspan.shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 BUFFER_BYTES = 1 << 18

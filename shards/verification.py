@@ -1,8 +1,9 @@
 """Verification of a whole dataset: reads all shards again and compares every figure of the manifest with them.
 
-A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. So every
-figure of a shard is measured (`shards.contents`), token ids are compared with the vocabulary, and class numbers with
-the table of class names.
+A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. Loading it
+validates types, names, and all figures that follow from others (`shards.manifest`). Here every figure of a shard is
+measured (`shards.contents`), token ids are compared with the vocabulary, its size with the tokenizer, and classes with
+the table of their names.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.common.progress import Bar
+from clearspan.common.token_ids import vocab_size
 from clearspan.shards import classes, storage, vectors
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
@@ -26,12 +28,12 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
         quiet: show no progress.
 
     Raises:
-        ManifestError: the folder has no readable manifest.
+        ManifestError: the folder has no readable manifest, or its figures contradict each other.
     """
     dataset = Dataset(folder)
-    checks: list[Callable[[], object]] = [dataset.local_tokenizer] if dataset.manifest.tokenizer else []
+    checks: list[Callable[[], object]] = [partial(_check_tokenizer, dataset)] if dataset.manifest.tokenizer else []
     checks += [partial(dataset.read_file, name) for name in dataset.files]
-    checks += [partial(classes.names, dataset.folder, dataset.manifest)]
+    checks += [partial(_check_classes, dataset)]
     checks += [partial(_check_shard, dataset, shard) for shard in dataset.shards]
     problems = []
     for check in Bar(len(checks), f"reading {len(dataset.shards):,} shards", quiet, unit="file").over(checks):
@@ -40,6 +42,28 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
         except (ShardError, ManifestError) as error:
             problems.append(str(error))
     return [*dict.fromkeys(problems), *_unnamed(dataset)]
+
+
+def _check_tokenizer(dataset: Dataset) -> None:
+    """Raise ShardError if a file of the tokenizer differs from the manifest, or its vocabulary has another size."""
+    from tokenizers import Tokenizer
+
+    path = dataset.local_tokenizer() / "tokenizer.json"
+    try:
+        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    except Exception:  # of another version of `tokenizers`, which raises nothing more specific; its hash is right
+        return
+    if (size := vocab_size(vocabulary)) != dataset.vocab_size:
+        raise ShardError(f"{path}: has {size:,} token ids where the manifest says {dataset.vocab_size:,}")
+
+
+def _check_classes(dataset: Dataset) -> None:
+    """Raise ManifestError if the table of classes does not have as many names as the options say."""
+    names = classes.names(dataset.folder, dataset.manifest)
+    taken = dataset.manifest.fingerprint.get("options", {}).get("taken")
+    if names and isinstance(taken, dict) and taken.get("classes", len(names)) != len(names):
+        stated = f"where the manifest says {taken['classes']}"
+        raise ManifestError(f"{dataset.folder}/{classes.PATH}: names {len(names):,} classes {stated}")
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import path_in_errors
+from clearspan.common.sealed import HashingFile
 from clearspan.shards import ustar
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import ShardInfo
 from clearspan.shards.schema import KINDS
-from clearspan.shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 BUFFER_BYTES = 1 << 18

@@ -4,7 +4,7 @@
 
 transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
 safetensors. A masked-LM head that the run trained has a file of its own (`train.model.mlm_head`); the objectives' parts
-are left out. The folder is sealed (`train.engine.integrity`): an export replaces only a folder that an export wrote and
+are left out. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that an export wrote and
 nobody changed.
 """
 
@@ -150,8 +150,8 @@ def check_replaceable(folder: Path) -> None:
     """Raise CheckpointError for a folder with files that no export wrote, or that changed since; hidden files are
     ignored.
     """
+    from clearspan.common.sealed_folder import NAME, DamageError, check_folder, files_in
     from clearspan.train.engine.checkpoint import CheckpointError
-    from clearspan.train.engine.integrity import NAME, DamageError, check_folder, files_in
 
     if not files_in(folder) and not (folder / NAME).exists():
         return
@@ -201,9 +201,9 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
+    from clearspan.common.sealed_folder import DamageError, check_folder
     from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
-    from clearspan.train.engine.integrity import DamageError, check_folder
     from clearspan.train.model.tokenizer import load_tokenizer
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
@@ -239,8 +239,8 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
     Raises:
         CheckpointError: a file cannot be written.
     """
+    from clearspan.common.sealed_folder import NAME, DamageError, files_in, read_manifest, seal_folder
     from clearspan.train.engine.checkpoint import CheckpointError
-    from clearspan.train.engine.integrity import NAME, DamageError, files_in, read_manifest, seal_folder
 
     part = folder / f"{files.TEMPORARY}{kind}"
     shutil.rmtree(part, ignore_errors=True)

@@ -16,6 +16,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.tally import Counts
@@ -23,7 +24,6 @@ from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, storage
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
 from clearspan.shards.reader import read_resource
-from clearspan.shards.sealed import seal, unseal
 
 DONE = "_done"
 STAGED = "_staged"
@@ -157,8 +157,8 @@ class UnitResult:
         if (record.get("plan"), record.get("unit")) != (plan, unit):
             raise ValueError("the result of another unit or plan")
         try:
-            shards, held = ([ShardInfo(**shard) for shard in record[name]] for name in ("shards", "held"))
-            return cls(shards, Counts(**record["counts"]), held, dict(record["files"]))
+            shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
+            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a result: {error}") from None
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import webdataset as wds
 
+from clearspan.common.sealed import seal
 from clearspan.shards import Manifest
 from clearspan.shards.manifest import ManifestError
-from clearspan.shards.sealed import seal
 
 
 def edit(folder: Path, change: Callable[[dict], object]) -> None:

@@ -76,9 +76,10 @@ def test_an_id_outside_the_vocabulary_is_reported(dataset: Path) -> None:
     manifest = Manifest.load(str(dataset))
     small = {"tokenizer": {**manifest.fingerprint["tokenizer"], "vocab_size": 1000}}
     replace(manifest, fingerprint=small).save(str(dataset))
-    problems = verify(dataset)
-    assert len(problems) == len(manifest.shards)
-    assert "outside the vocabulary" in problems[0]
+    size, *ids = verify(dataset)
+    assert size.endswith("tokenizer.json: has 50,265 token ids where the manifest says 1,000")
+    assert len(ids) == len(manifest.shards)
+    assert all("outside the vocabulary" in problem for problem in ids)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])

@@ -13,10 +13,10 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModel, RobertaConfig
 
 from clearspan.common.encoder.library import load as load_model
+from clearspan.common.sealed_folder import read_manifest
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
-from clearspan.train.engine.integrity import read_manifest
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.mlm_head import HEAD as HEAD_FILE

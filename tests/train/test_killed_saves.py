@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.files import TEMPORARY
+from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.train.engine.checkpoint import STATES, CheckpointError, Checkpoints
-from clearspan.train.engine.integrity import NAME as MANIFEST
 from tests.train import runs
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights

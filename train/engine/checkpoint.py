@@ -5,7 +5,7 @@
 
 Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`): any number of
 ranks loads what any number saved, at any ZeRO stage of either. A checkpoint gets its name when it is complete and on
-the disk. Its manifest (`train.engine.integrity`) also names the best step so far. Files are verified before they are
+the disk. Its manifest (`common.sealed_folder`) also names the best step so far. Files are verified before they are
 loaded; if one is damaged, the checkpoint before it is used. Loading goes through torch's `weights_only` unpickler: a
 checkpoint cannot run code.
 """
@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from clearspan.common.files import TEMPORARY, atomic_write, sync
+from clearspan.common.sealed_folder import NAME as MANIFEST
+from clearspan.common.sealed_folder import DamageError, check_folder, seal_folder
 from clearspan.common.terminal import MOST_SAID, one_line, visible
-from clearspan.train.engine.integrity import NAME as MANIFEST
-from clearspan.train.engine.integrity import DamageError, check_folder, seal_folder
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.run_folder import CHECKPOINTS, TAG, tags

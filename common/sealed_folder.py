@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.files import write_bytes
-from clearspan.shards.sealed import FileInfo, seal, unseal
+from clearspan.common.sealed import FileInfo, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"

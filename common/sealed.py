@@ -1,22 +1,27 @@
 """Integrity of files: size and sha256 of a file, and JSON records that carry the hash of their own content.
 
     record -> seal -> {..., "sha256": hash of the other fields} -> unseal -> the same record, or a ValueError
+                                                                   record -> build -> a dataclass, or a ValueError
 
 A flipped bit, a truncation or an edit of a sealed record is detected. The hash is computed from a canonical form
-(sorted keys, no spaces), so reformatting the file is allowed.
+(sorted keys, no spaces), so reformatting the file is allowed. Whoever edits a record can seal it again, so `build`
+validates the types of its fields. Beam workers read sealed records, and do without pydantic.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
+import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from clearspan.common.files import sha256
 
 FIELD = "sha256"
 """Name of the field that holds a record's hash."""
+Made = TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,3 +97,41 @@ def unseal(data: bytes) -> dict[str, Any]:
     if record.pop(FIELD, None) != _hash(record):
         raise ValueError("its own sha256 is not that of its content: damaged or edited")
     return record
+
+
+def build(cls: type[Made], record: object) -> Made:
+    """Create a dataclass whose fields are plain values from a JSON record.
+
+    Raises:
+        ValueError: the record is not an object, or a field is missing, unknown or of another type.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
+    types = _types(cls)
+    for name, value in record.items():
+        if name not in types:
+            raise ValueError(f"{cls.__name__} has no field {name!r}")
+        if not has_type(value, types[name]):
+            raise ValueError(f"{name} of {cls.__name__} has the wrong type: {json.dumps(value)[:60]}")
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    required = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
+    if missing := [name for name in required if name not in record]:
+        raise ValueError(f"{cls.__name__} lacks {missing[0]}")
+    return cls(**record)
+
+
+@functools.cache
+def _types(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def has_type(value: object, expected: Any) -> bool:
+    """Return whether a value from JSON has a type such as int, dict[str, int] or list[list[str]]; true is no int."""
+    kind, inner = typing.get_origin(expected) or expected, typing.get_args(expected)
+    if kind is Any:
+        return True
+    if type(value) is not kind:
+        return False
+    if isinstance(value, dict) and inner:
+        return all(has_type(key, inner[0]) and has_type(each, inner[1]) for key, each in value.items())
+    return not isinstance(value, list) or not inner or all(has_type(each, inner[0]) for each in value)

@@ -1,0 +1,143 @@
+"""A manifest that somebody edited and sealed again: `verify` reports every figure, `ls` never ends in a traceback."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clearspan.common.sealed import seal
+from clearspan.shards.__main__ import main
+from tests.shards.test_manifest import edit
+
+Place = tuple[str | int, ...]
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "7", "documents", "0" * 64]),
+    st.text(max_size=4),
+    st.lists(st.integers(0, 9), max_size=2),
+    st.dictionaries(st.sampled_from(["0", "1", "tokens", "x"]), st.one_of(st.integers(-1, 9), st.text(max_size=2))),
+)
+
+
+def places(value: Any, place: Place = ()) -> Iterator[Place]:
+    """The places of all fields of a record, but for options of the pipeline, which are no figures of the shards."""
+    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        if (*place, key)[:2] != ("fingerprint", "options") or (*place, key)[2:3] == ("files",):
+            yield (*place, key)
+        yield from places(each, (*place, key))
+
+
+def at(record: Any, place: Place) -> Any:
+    for key in place:
+        record = record[key]
+    return record
+
+
+def changed(record: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
+    """The record with one field replaced by another value, missing, or there twice."""
+    new = copy.deepcopy(record)
+    *above, key = data.draw(st.sampled_from(sorted(places(record), key=repr)))
+    parent, way = at(new, tuple(above)), data.draw(st.sampled_from(["replace", "replace", "remove", "repeat", "near"]))
+    if way == "repeat" and isinstance(parent, list):
+        parent.insert(key, parent[key])
+    elif way == "remove":
+        del parent[key]
+    elif way == "near" and type(parent[key]) is int:
+        parent[key] += data.draw(st.sampled_from([-1, 1]))
+    else:
+        parent[key] = data.draw(VALUES)
+    return new
+
+
+def fuzz(folder: Path, capsys: pytest.CaptureFixture[str], times: int) -> None:
+    """Change the manifest of a dataset of several shards many times."""
+    path = folder / "manifest.json"
+    record = json.loads(path.read_text())
+    del record["sha256"]
+
+    @settings(max_examples=times, suppress_health_check=[HealthCheck.too_slow], database=None, derandomize=True)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        new = changed(record, data)
+        if json.dumps(new) == json.dumps(record):
+            return
+        path.write_bytes(seal(new))
+        code = main(["verify", str(folder), "--quiet"])
+        said = capsys.readouterr()
+        assert code == 1 and (said.out or said.err).strip(), new
+        assert said.err.count("\n") <= 1
+        assert main(["ls", str(folder)]) in (0, 1)
+        assert capsys.readouterr().err.count("\n") <= 1
+
+    check()
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["images", "audio", "with_views"])
+def test_a_changed_field_is_reported(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fuzz(request.getfixturevalue(kind), capsys, 60)
+
+
+@pytest.mark.exhaustive
+def test_a_changed_field_of_several_shards_is_reported(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fuzz(dataset, capsys, 300)
+
+
+def twice(record: dict[str, Any]) -> None:
+    """List a shard twice, with all sums to match."""
+    shard = record["shards"][0]
+    record["shards"].append(shard)
+    for name in ("examples", "tokens", "bytes"):
+        record["totals"][name] += shard[name]
+    record["counts"]["kept"] += shard["examples"]
+    record["counts"]["read"] += shard["examples"]
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (twice, "documents-00000-000.tar is listed twice"),
+        (lambda r: r["totals"].update(examples=61), "totals are not those of the shards"),
+        (lambda r: r["counts"].update(bad=2), "read 70 is not the sum of kept, filtered and bad"),
+        (lambda r: r["counts"].update(read=71, kept=61), "61 kept, but its shards hold 60 examples"),
+        (lambda r: r["shards"][0].update(unit=1), "documents-00000-000.tar: its unit is not 1"),
+        (lambda r: r["shards"][0].update(examples="18"), 'examples of ShardInfo has the wrong type: "18"'),
+        (lambda r: r["shards"][0].update(lengths=[]), "lengths of ShardInfo has the wrong type: []"),
+        (lambda r: r["counts"].update(filtered=None), "filtered of Counts has the wrong type: null"),
+        (lambda r: r["fingerprint"].update(options=[]), "options of its fingerprint have the wrong type"),
+        (lambda r: r.update(shards={}), "shards has the wrong type: {}"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_one_line_that_says_how(
+    dataset: Path, change: Callable[[dict[str, Any]], object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(dataset, change)
+    for command in ("ls", "verify"):
+        assert main([command, str(dataset)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"shards: {dataset}/manifest.json: ") and said in error and error.count("\n") == 1
+
+
+def test_a_vocabulary_and_a_number_of_classes_are_compared_with_the_files(
+    dataset: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(dataset, lambda record: record["fingerprint"]["tokenizer"].update(vocab_size=60_000))
+    assert main(["verify", str(dataset)]) == 1
+    assert "has 50,265 token ids where the manifest says 60,000" in capsys.readouterr().out
+    edit(images, lambda record: record["fingerprint"]["options"]["taken"].update(classes=4))
+    assert main(["verify", str(images)]) == 1
+    assert "names 3 classes where the manifest says 4" in capsys.readouterr().out
