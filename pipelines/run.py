@@ -204,6 +204,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
     kind = kind.resolved(planning.began(options.output).get("options", {}))
+    kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from clearspan.common import same_text
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers.columns import DEFAULT, named
@@ -82,6 +83,8 @@ class TextInputs(TextReading, Kind):
         own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
         if self.encoding:
             own["encoding"] = self.encoding
+        if self.compares:
+            own["same_text"] = same_text.VERSION
         return {**{name: getattr(self, name) for name in names}, **own}
 
 
@@ -152,7 +155,7 @@ def text_id(data: bytes) -> int:
 def grouped_id(group: bytes, whole: bytes) -> int:
     """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
 
-    Anything that the upper bits decide, such as the hold-out, then treats a group alike, e.g. the rows of a premise.
+    Anything that the upper bits decide then treats a group alike, e.g. the rows of a premise.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 

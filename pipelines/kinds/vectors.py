@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common import same_text
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
@@ -34,6 +35,7 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError, read_inference, read_modules
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.beside import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, grouped, text_id, texts_of
@@ -272,4 +274,5 @@ class VectorWorker:
             columns["text"] = pa.array(texts, pa.string())
         optional = [name for name in ("scale", "text") if name in columns]
         schema = KINDS["vectors"].schema(optional=optional, vector=table.schema.field("vector").type)
-        return pa.record_batch(list(columns.values()), schema=schema)
+        batch = pa.record_batch(list(columns.values()), schema=schema)
+        return attach(batch, HASHES, same_text.digests(texts)) if self.kind.compares else batch

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from clearspan.common.progress import Bar, counted
+from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import CHANGED, content
 from clearspan.pipelines.records import Piece
@@ -21,7 +22,6 @@ from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
 from clearspan.shards.finding import Status
-from clearspan.shards.sealed import seal, unseal
 
 STATUS = "status.json"
 FRESH_S = 2.0

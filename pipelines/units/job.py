@@ -34,8 +34,13 @@ EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 """The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
-Entries = StrEnum("Entries", "KEYS TEXTS BANDS SKETCHES DUPLICATES CANDIDATES CODES SIMILAR SHARED NEAR LIMIT")
-"""The data that a unit writes of its examples for decisions (the first four), and decisions."""
+Entries = StrEnum(
+    "Entries",
+    "KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE GROUPS "
+    "NEAR LIMIT",
+)
+"""The data that a unit writes of its examples for decisions (the first five), and decisions. Of NAMES, SENT and
+REPLIES there are those of each iteration: sent0, sent1, ..."""
 LASTING = (Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
 RECORDS = ".clearspan"
@@ -43,7 +48,9 @@ FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDE
 """The folders in an output folder to which a run writes, besides the held-out part."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-OWN_STAGED = re.compile(rf"\d{{5}}\.json|({'|'.join(Entries)})-\d{{5}}\.rows|[a-z]+-\d{{5}}-\d{{3}}\.tar")
+ROWS = rf"({'|'.join(Entries)})\d*-\d{{5}}\.rows"
+"""The form of the names of files of entries."""
+OWN_STAGED = re.compile(rf"\d{{5}}\.json|{ROWS}|[a-z]+-\d{{5}}-\d{{3}}\.tar")
 """The names of files that a run writes to STAGED."""
 
 

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.job import CURATED, DONE, STAGED, STOPPED, VALIDATION, Entries, UnitResult
+from clearspan.pipelines.units.job import CURATED, DONE, ROWS, STAGED, STOPPED, VALIDATION, UnitResult
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
 RESULT = re.compile(rf"({DONE}|{STAGED})/(\d{{5}})\.json")
-DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|({'|'.join(Entries)})-\d{{5}}\.rows)")
+DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|{ROWS})")
 
 
 def fruitless(folder: str, plan: bytes) -> list[str]:
