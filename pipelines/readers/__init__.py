@@ -6,6 +6,7 @@ A record that cannot be read is a Record with a `problem`. A file that cannot be
 or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
@@ -13,7 +14,7 @@ from typing import BinaryIO
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrow, columns, files, jsonl, lines, parquet, sniff, tars
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
+from clearspan.pipelines.readers.streams import decompressed, naming, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
@@ -53,15 +54,13 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
     """
     for piece in pieces:
         entry, path = piece.input, storage.join(root, piece.input.name)
-        container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
             if storage.size(path) != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
             try:
-                with naming(path, container), decompressed(stored, entry.compression) as stream:
-                    read = READERS.get(entry.format) or own_format(entry.format).read
-                    yield from read(_as_utf8(stream, entry, reading), piece, reading)
+                with _content(path, stored, entry) as stream:
+                    yield from _records(stream, piece, reading)
                     num_read = stored.tell()
             except PipelineError:
                 if storage.size(path) < entry.bytes:
@@ -77,11 +76,18 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
     """Return the first records of the first input that has columns or fields; none if no input has any."""
     entry = next((entry for entry in entries if entry.format in TABLES), None)
-    if entry is None:
-        return []
-    with opened(storage.join(root, entry.name), entry.compression) as stream:
-        records = READERS[entry.format](_as_utf8(stream, entry, reading), Piece(entry, 0, None), reading)
-        return list(itertools.islice(records, number))
+    return [] if entry is None else _head(root, entry, reading, number)
+
+
+def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
+    """Return the first records of an input.
+
+    Raises:
+        PipelineError: the beginning of the file is damaged.
+    """
+    path = storage.join(root, entry.name)
+    with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
+        return list(itertools.islice(_records(stream, Piece(entry, 0, None), reading), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
@@ -91,6 +97,24 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[
     records = first_records(root, entries, reading, 1)
     read = [columns.chosen(list(record.value), reading) for record in records if isinstance(record.value, dict)]
     return [f"read from {records[0].name}: {', '.join(names)}" for names in read if names]
+
+
+@contextlib.contextmanager
+def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
+    """Open the content of an input: the one way to read it, so that damage is told with the file's name.
+
+    Raises:
+        PipelineError: what is read of it is damaged.
+    """
+    container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
+    with naming(path, container), decompressed(stored, entry.compression) as stream:
+        yield stream
+
+
+def _records(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    """Yield the records of a piece, from the content of its file."""
+    read = READERS.get(piece.input.format) or own_format(piece.input.format).read
+    yield from read(_as_utf8(stream, piece.input, reading), piece, reading)
 
 
 def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
