@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrow, columns, files, jsonl, lines, parquet, sniff, tars
+from clearspan.pipelines.readers import arrow, columns, encodings, files, jsonl, lines, parquet, sniff, tars
+from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.streams import decompressed, naming, transcoded
+from clearspan.pipelines.readers.streams import chunks, decompressed, naming, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
@@ -60,7 +61,7 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
                 raise PipelineError(f"{path}: {CHANGED}")
             try:
                 with _content(path, stored, entry) as stream:
-                    yield from _records(stream, piece, reading)
+                    yield from _records(path, stream, piece, reading)
                     num_read = stored.tell()
             except PipelineError:
                 if storage.size(path) < entry.bytes:
@@ -87,7 +88,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
     """
     path = storage.join(root, entry.name)
     with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
-        return list(itertools.islice(_records(stream, Piece(entry, 0, None), reading), number))
+        return list(itertools.islice(_records(path, stream, Piece(entry, 0, None), reading, True), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
@@ -111,11 +112,25 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _records(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the records of a piece, from the content of its file."""
+def _records(path: str, stream: BinaryIO, piece: Piece, reading: Reading, is_head: bool = False) -> Iterator[Record]:
+    """Yield the records of a piece, from the content of its file.
+
+    Args:
+        is_head: only the first records are wanted.
+    """
     read = READERS.get(piece.input.format) or own_format(piece.input.format).read
-    yield from read(_as_utf8(stream, piece.input, reading), piece, reading)
+    encoding = _encoding(path, piece, reading, is_head)
+    records = read(transcoded(stream, encoding), piece, reading)
+    yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
 
 
-def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
-    return transcoded(stream, reading.encoding) if entry.format in TEXTS else stream
+def _encoding(path: str, piece: Piece, reading: Reading, is_head: bool) -> str | None:
+    """Return the encoding in which a piece is read; None for UTF-8, and for formats that have none.
+
+    With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
+    depend on the piece.
+    """
+    if piece.input.format not in TEXTS or reading.encoding != AUTO:
+        return reading.encoding if piece.input.format in TEXTS else None
+    with storage.open_input(path) as stored, _content(path, stored, piece.input) as stream:
+        return encodings.detected(itertools.islice(chunks(stream), 1 if is_head else None))
