@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 WORKER = [
     "annotated-types>=0.6",
     "apache-beam>=2.77,<3",
+    "charset-normalizer>=3.4,<4",
     "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
     "numpy>=2.0",

@@ -98,7 +98,8 @@ class Reading:
         sparse: with `columns`, a row's null cells are left out.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
         whole: files are not cut into pieces.
-        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8.
+        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8; `auto` for that
+            of each file (`readers.encodings`).
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
         skip_unknown: files of unknown type in folders and globs are skipped.
@@ -140,6 +141,7 @@ class Record:
         problem: why the record cannot be read; empty if it can.
         label: class of an image or audio clip.
         skipped: reason for which a good record holds nothing to read; empty if it does.
+        encoding: of its file, where that was found to be another than UTF-8.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Record:
     problem: str = ""
     label: str = ""
     skipped: str = ""
+    encoding: str = ""
 
     @classmethod
     def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str) -> "Record":

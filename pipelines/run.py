@@ -30,7 +30,7 @@ from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.readers import columns_read
-from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.tally import Counts, recoding
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
@@ -80,6 +80,7 @@ class Summary:
     Attributes:
         num_units, input_bytes, records, seconds: work of this run; 0 if the dataset was already finished.
         sums: further counts of the kind.
+        encodings, recoded: the files that are not UTF-8 (`Counts`).
         remarks: lines for the user about the dataset.
     """
 
@@ -90,6 +91,8 @@ class Summary:
     records: int
     seconds: float
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
+    encodings: dict[str, int] = dataclasses.field(default_factory=dict)
+    recoded: Sequence[Sequence[str]] = ()
     remarks: Sequence[str] = ()
 
     def to_json(self) -> str:
@@ -103,6 +106,8 @@ class Summary:
             "tokens": manifest.totals["tokens"],
             "bytes": manifest.totals["bytes"],
             "sums": self.sums,
+            "encodings": self.encodings,
+            "recoded": self.recoded,
             "run": {
                 "units": self.num_units,
                 "input_bytes": self.input_bytes,
@@ -283,10 +288,13 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary
         records=sum(results[unit.number].counts.read for unit in units),
         seconds=seconds,
         sums=counts.sums,
+        encodings=counts.encodings,
+        recoded=counts.recoded,
         remarks=[
             *of_classes,
             *columns_read(plan.root, plan.inputs, job.reading),
             *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
+            *recoding(counts.encodings, counts.recoded),
             *job.kind.remarks(job.fingerprint, counts.sums),
         ],
     )

@@ -1,6 +1,24 @@
-"""Extensions of tars and of compressed files, shared by planning, readers and labels."""
+"""Extensions of files, shared by planning, readers and labels. They have no letter case: `A.CSV.GZ` is `a.csv.gz`."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 """Complete extensions of tars, compressed or not."""
+LINES = (".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv")
+TEXTS = (".txt", ".text", ".md")
+
+
+def suffixes_of(path: str) -> list[str]:
+    """Return the last two extensions of a file's name in small letters, e.g. ".tar" and ".gz"; none for the "._" files
+    of macOS.
+    """
+    name = path.rpartition("/")[2]
+    _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
+    return [f".{end.lower()}" for end in ends[-2:]]
+
+
+def type_suffix(path: str) -> str:
+    """Return the extension that tells a file's type: the last one in small letters, but for that of a compression."""
+    kept = [suffix for suffix in suffixes_of(path) if suffix not in COMPRESSED]
+    return kept[-1] if kept else ""

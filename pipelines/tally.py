@@ -7,7 +7,7 @@ holds for every unit and, summed, for the dataset.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from clearspan.pipelines.errors import PipelineError
@@ -18,6 +18,12 @@ EARLY_STOP = 1000
 """A unit with this many bad records, and more bad than good ones, stops the run at once."""
 NUM_EXAMPLES = 3
 """Number of bad records that the error message quotes."""
+NUM_RECODED = 20
+"""Number of files in another encoding than UTF-8 that the summary names."""
+
+
+NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
+"""What to do about text that is not UTF-8."""
 
 
 class RecordError(ValueError):
@@ -38,6 +44,8 @@ class Counts:
         sums: further counts of the kind, by name, taken before duplicates are dropped.
         bad_examples: (source, reason) of the first bad records.
         lacking: the fault of the first good record without the fields of a row.
+        encodings: number of files by encoding, of those that were found not to be UTF-8 (`--encoding auto`).
+        recoded: (file, encoding) of the first of them.
     """
 
     read: int = 0
@@ -48,6 +56,8 @@ class Counts:
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
     bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
     lacking: str = ""
+    encodings: dict[str, int] = dataclasses.field(default_factory=dict)
+    recoded: list[list[str]] = dataclasses.field(default_factory=list)
 
     def measure(self, name: str, size: int) -> None:
         """Update the largest size of this name."""
@@ -69,6 +79,15 @@ class Counts:
             self.count(name, number)
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
         self.lacking = self.lacking or other.lacking
+        for encoding, number in other.encodings.items():
+            self.encodings[encoding] = self.encodings.get(encoding, 0) + number
+        self.recoded = [*self.recoded, *other.recoded][:NUM_RECODED]
+
+    def recode(self, name: str, encoding: str) -> None:
+        """Count a file that is not UTF-8."""
+        self.encodings[encoding] = self.encodings.get(encoding, 0) + 1
+        if len(self.recoded) < NUM_RECODED:
+            self.recoded.append([name, encoding])
 
     def check_bad(self, most: float, where: str = "") -> None:
         """Raise PipelineError if a larger fraction of the records than `most` is bad."""
@@ -80,8 +99,18 @@ class Counts:
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith("invalid UTF-8") for _, reason in self.bad_examples)
-        mend = ": name the encoding of text that is not UTF-8, e.g. --encoding cp1252" if is_encoding else ""
+        mend = f": {NOT_UTF8}" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
+
+
+def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines for the user on the files that were found not to be UTF-8: how many, and the first of them."""
+    if not encodings:
+        return []
+    numbers = ", ".join(f"{number:,} {encoding}" for encoding, number in sorted(encodings.items()))
+    files = ", ".join(f"{name} ({encoding})" for name, encoding in recoded)
+    more = ", ..." if sum(encodings.values()) > len(recoded) else ""
+    return [f"not UTF-8, but as found by their bytes: {numbers}: {files}{more}"]
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
@@ -99,7 +128,11 @@ class Tally:
 
     def readable(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the records that hold something to read; count the others as filtered, for their reason."""
+        recoded = ""
         for record in records:
+            if record.encoding and record.name != recoded:  # a file is read whole, in one unit
+                recoded = record.name
+                self.counts.recode(record.name, record.encoding)
             if record.skipped:
                 self.counts.read += 1
                 self.counts.filtered[record.skipped] = self.counts.filtered.get(record.skipped, 0) + 1

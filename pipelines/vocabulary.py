@@ -24,8 +24,9 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import TextReading, texts_of
 from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import Tally
+from clearspan.pipelines.tally import Tally, recoding
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
@@ -61,8 +62,9 @@ class Vocabulary(TextReading, CorpusOptions):
     def shaping(self) -> dict[str, Any]:
         """The options that shape the tokenizer, for its fingerprint."""
         apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json")
-        apart += () if self.encoding else ("encoding",)
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
+        options = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
+        encoding = options.pop("encoding")
+        return {**options, **({"encoding": described(encoding)} if encoding else {})}
 
     def reading(self) -> Reading:
         return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
@@ -99,6 +101,8 @@ class Summary:
     bad: int
     text_bytes: int
     bad_examples: list[list[str]]
+    encodings: dict[str, int] = dataclasses.field(default_factory=dict)
+    recoded: list[list[str]] = dataclasses.field(default_factory=list)
     is_new: bool = True
 
     def to_json(self) -> str:
@@ -109,6 +113,7 @@ class Summary:
         return (
             f"{self.output}: a tokenizer of {self.ids:,} ids, of {self.text_bytes:,} bytes of text\n"
             f"  read {self.read:,} = texts {self.texts:,}, empty {self.empty:,}, bad {self.bad:,}{bad}"
+            + "".join(f"\n  {line}" for line in recoding(self.encodings, self.recoded))
             + ("" if self.is_new else "\n  was already learned from these inputs: nothing to do")
         )
 
@@ -137,7 +142,8 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
         if not counts.kept:
             raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
         empty, text_bytes, examples = counts.filtered["empty"], counts.sums["text_bytes"], counts.bad_examples
-        summary = Summary(options.output, ids, counts.read, counts.kept, empty, counts.bad, text_bytes, examples)
+        numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
+        summary = Summary(options.output, *numbers, examples, counts.encodings, counts.recoded)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
         for path in Path(temporary).iterdir():
             storage.publish_bytes(path.read_bytes(), str(output / path.name))

@@ -1,11 +1,12 @@
-"""Web archives (WARC, WET): the pages of a crawl such as Common Crawl's, one record per page.
+"""Pages of the web: HTML files, and web archives (WARC, WET) of a crawl such as Common Crawl's; a record per page.
 
     stream -> frames (a header, Content-Length bytes) -> digest -> response: HTTP -> main text of the HTML
                                                                   conversion (WET), resource: the text
 
-`pipelines.readers` loads this format for files that begin as a web archive. A record's value is {"url", "text"}, with
-the "title" of an HTML page; its offset is that of the archive's record. Other records (requests, metadata, revisits,
-error pages, images) are skipped, with the reason for which they are counted.
+`pipelines.readers` loads the format of archives for files that begin as one; that of HTML files is named with
+`--format clearspan.plugins.web:Pages`. A record's value is {"url", "text"}, with the "title" of an HTML page and
+without the URL of a file; its offset is that of the archive's record. Other records of an archive (requests, metadata,
+revisits, error pages, images) are skipped, with the reason for which they are counted.
 
 The archive is framed here, because fastwarc ends at a record that it cannot read, takes a missing length for 0 and a
 truncated body for a whole one. A record whose digest differs or that cannot be decoded is bad; one whose length is
@@ -20,9 +21,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from clearspan.pipelines.errors import check_extra
+from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.sniff import WARC
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.suffixes import type_suffix
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -37,6 +41,9 @@ OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
 """Reasons for which a record is skipped: its type holds no page, its HTTP status is not 200, or it holds no HTML or
 text."""
 HTML = ("text/html", "application/xhtml+xml")
+PAGES = (".html", ".htm", ".xhtml", ".shtml")
+"""Extensions of HTML pages."""
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype\s+html|<html\b)", re.IGNORECASE)
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
@@ -57,6 +64,30 @@ class WebArchives:
         """
         for frame in _frames(stream, reading.max_bytes):
             yield _record(frame, piece.input.name, reading.max_bytes)
+
+
+class Pages:
+    """The input format of HTML files, `--format clearspan.plugins.web:Pages`: the title and the main text of each."""
+
+    def recognizes(self, head: bytes, path: str) -> bool:
+        """Return whether a file is an HTML page, by its extension or its beginning."""
+        return type_suffix(path) in PAGES or bool(_PAGE.match(head))
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the file's page."""
+        check_extra("web", "resiliparse", what=f"{piece.input.name}: an HTML page")
+        limit = min(reading.max_bytes, HTML_BYTES)
+        data = stream.read(limit + 1)
+        check_holes(data)
+        raw, value, problem = data[:HEAD_BYTES], None, f"longer than {limit:,} bytes"
+        if len(data) <= limit:
+            try:
+                value, problem = _page(data, reading.encoding if reading.encoding != AUTO else None), ""
+            except ValueError as error:
+                problem = f"not readable: {error}"
+        yield Record(piece.input.name, None, value, raw, problem)
+        while stream.read(BUFFER_BYTES):
+            pass  # read on to the end of a page that is too long: it must not be damaged
 
 
 class _Frame(NamedTuple):

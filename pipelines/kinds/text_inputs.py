@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from clearspan.common import same_text
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers import encodings
 from clearspan.pipelines.readers.columns import DEFAULT, named
+from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Reading, Record
@@ -25,13 +27,15 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return the name of a text encoding in its usual form, None for UTF-8. Raise ValueError if there is none."""
+    """Return the name of a text encoding in its usual form, None for UTF-8, or `auto`. Raise ValueError for others."""
+    if name == AUTO:
+        return AUTO
     try:
         "".encode(name)  # refuses those that are not of text, such as base64
         usual = codecs.lookup(name).name
         codecs.getincrementaldecoder(usual)
     except (LookupError, ValueError):
-        known = "give one that Python knows, such as cp1252, shift_jis, gb18030 or utf-16"
+        known = "give one that Python knows, such as cp1252, shift_jis, gb18030 or utf-16, or auto"
         raise ValueError(f"{name}: no such encoding of text: {known}") from None
     return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
@@ -42,7 +46,7 @@ BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it beg
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 MOST_FIELDS = 20
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
-ENCODING = "encoding of text files, e.g. cp1252 or shift_jis (default utf-8); others than utf-8 are not cut"
+ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8); others than utf-8 are not cut"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ class TextInputs(TextReading, Kind):
         names = ("text_field", "text_per", "document_separator", "header")
         own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
         if self.encoding:
-            own["encoding"] = self.encoding
+            own["encoding"] = encodings.described(self.encoding)
         if self.compares:
             own["same_text"] = same_text.VERSION
         return {**{name: getattr(self, name) for name in names}, **own}

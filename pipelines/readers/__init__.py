@@ -6,15 +6,17 @@ A record that cannot be read is a Record with a `problem`. A file that cannot be
 or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
 """
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrow, columns, files, jsonl, lines, parquet, sniff, tars
+from clearspan.pipelines.readers import arrow, columns, encodings, files, jsonl, lines, parquet, sniff, tars
+from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
+from clearspan.pipelines.readers.streams import chunks, decompressed, naming, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
@@ -63,7 +65,6 @@ def read_pieces(
     """
     for piece in pieces:
         entry, path = piece.input, storage.join(root, piece.input.name)
-        container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
             status = storage.status(path)
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
@@ -74,9 +75,8 @@ def read_pieces(
             if contents is not None:
                 contents.append(content(root, piece))
             try:
-                with naming(path, container), decompressed(stored, entry.compression) as stream:
-                    read = READERS.get(entry.format) or own_format(entry.format).read
-                    yield from read(_as_utf8(stream, entry, reading), piece, reading)
+                with _content(path, stored, entry) as stream:
+                    yield from _records(path, stream, piece, reading)
                     num_read = stored.tell()
             except PipelineError:
                 if (now := storage.status(path)) != status:
@@ -114,11 +114,18 @@ def content(root: str, piece: Piece) -> str:
 def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
     """Return the first records of the first input that has columns or fields; none if no input has any."""
     entry = next((entry for entry in entries if entry.format in TABLES), None)
-    if entry is None:
-        return []
-    with opened(storage.join(root, entry.name), entry.compression) as stream:
-        records = READERS[entry.format](_as_utf8(stream, entry, reading), Piece(entry, 0, None), reading)
-        return list(itertools.islice(records, number))
+    return [] if entry is None else _head(root, entry, reading, number)
+
+
+def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
+    """Return the first records of an input.
+
+    Raises:
+        PipelineError: the beginning of the file is damaged.
+    """
+    path = storage.join(root, entry.name)
+    with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
+        return list(itertools.islice(_records(path, stream, Piece(entry, 0, None), reading, True), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
@@ -130,5 +137,37 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[
     return [f"read from {records[0].name}: {', '.join(names)}" for names in read if names]
 
 
-def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
-    return transcoded(stream, reading.encoding) if entry.format in TEXTS else stream
+@contextlib.contextmanager
+def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
+    """Open the content of an input: the one way to read it, so that damage is told with the file's name.
+
+    Raises:
+        PipelineError: what is read of it is damaged.
+    """
+    container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
+    with naming(path, container), decompressed(stored, entry.compression) as stream:
+        yield stream
+
+
+def _records(path: str, stream: BinaryIO, piece: Piece, reading: Reading, is_head: bool = False) -> Iterator[Record]:
+    """Yield the records of a piece, from the content of its file.
+
+    Args:
+        is_head: only the first records are wanted.
+    """
+    read = READERS.get(piece.input.format) or own_format(piece.input.format).read
+    encoding = _encoding(path, piece, reading, is_head)
+    records = read(transcoded(stream, encoding), piece, reading)
+    yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
+
+
+def _encoding(path: str, piece: Piece, reading: Reading, is_head: bool) -> str | None:
+    """Return the encoding in which a piece is read; None for UTF-8, and for formats that have none.
+
+    With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
+    depend on the piece.
+    """
+    if piece.input.format not in TEXTS or reading.encoding != AUTO:
+        return reading.encoding if piece.input.format in TEXTS else None
+    with storage.open_input(path) as stored, _content(path, stored, piece.input) as stream:
+        return encodings.detected(itertools.islice(chunks(stream), 1 if is_head else None))

@@ -22,7 +22,8 @@ SIDE_BYTES = 1 << 20
 """Largest file with the class of a sample."""
 CLASS_CHARACTERS = 255
 """Longest class name: a longer text is something else."""
-CLASS_FILES = (".cls", ".json")
+CLASS_FILE = ".cls"
+CLASS_FILES = (CLASS_FILE, ".json")
 """Extensions of the files with the class of a sample, in lower case."""
 LINK = "a link or a device, not a file"
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import BinaryIO, cast
 
 from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.readers.encodings import AUTO, detected
 from clearspan.pipelines.readers.jsonl import parse
+from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.streams import BOM, decompressed, naming, transcoded
 from clearspan.pipelines.records import Reading
-from clearspan.pipelines.suffixes import COMPRESSED, TARS
+from clearspan.pipelines.suffixes import COMPRESSED, LINES, TABLES, TARS, TEXTS, suffixes_of
 from clearspan.shards import storage
 
 LOOK_BYTES = 1 << 16
@@ -28,9 +30,6 @@ ARROW = b"\xff\xff\xff\xff"
 ARROW_FILE = b"ARROW1\0\0"
 WARC = b"WARC/1."
 """First bytes of a web archive, and of each of its records."""
-LINES = (".jsonl", ".ndjson")
-TABLES = (".csv", ".tsv")
-TEXTS = (".txt", ".text", ".md")
 CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 """Extensions of files that are never empty, and always begin with their format's bytes."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
@@ -48,7 +47,11 @@ _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 
 
 class UnknownKindError(PipelineError):
-    """A file has no known format."""
+    """A file has no known format. `reason`: what it is instead, and what to do with it, if that is known."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def is_about(path: str) -> bool:
@@ -83,10 +86,10 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     The stream is left at any position, or closed.
 
     Args:
-        encoding: of a text; None is UTF-8.
+        encoding: of a text; None is UTF-8; `auto` is that which its beginning shows.
 
     Raises:
-        UnknownKindError: the file has none of these formats.
+        UnknownKindError: the file has none of these formats, or is of a type that holds no plain text.
         PipelineError: the file is damaged, or text in another encoding than this one.
     """
     magic = stream.read(MAGIC_BYTES)
@@ -95,7 +98,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         return "parquet", None
     compression = compression_of(magic)
     suffixes = suffixes_of(path)
-    if set(LINES) & set(suffixes) and not _claims(suffixes, compression) and not encoding:
+    if set(LINES) & set(suffixes) and not _claims(suffixes, compression) and encoding in (None, AUTO):
         return "jsonl", compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = content.read(LOOK_BYTES)
@@ -106,14 +109,18 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     if head.startswith(WARC):
         check_extra("web", "fastwarc", "resiliparse", what=f"{path}: a web archive")
         return "warc", compression
+    if reason := refusal(path, head):
+        raise UnknownKindError(f"{path}: {reason}", reason)
     check_claims(path, compression, head)
     is_whole = len(head) < LOOK_BYTES
+    if encoding == AUTO:
+        encoding = detected([head])
+    elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and _is_utf8(head if is_whole else head[:-4]):
+        raise PipelineError(f"{path}: UTF-8, not {encoding}: leave --encoding out, or use auto if files differ")
     if encoding:
-        if len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and _is_utf8(head if is_whole else head[:-4]):
-            raise PipelineError(f"{path}: UTF-8, not {encoding}: pass it without --encoding")
         head = transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read()
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16")
+        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16 or auto")
     if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
         raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
     try:
@@ -137,13 +144,6 @@ def _claims(suffixes: Sequence[str], compression: str | None) -> list[str]:
     """Return the extensions of a name that the content, compressed like this, does not fulfill unless it is a tar."""
     last = [suffix for suffix in suffixes[-1:] if suffix in CONTAINERS and not compression]
     return last + [suffix for suffix in suffixes if suffix in TARS and not set(LINES) & set(suffixes)]
-
-
-def suffixes_of(path: str) -> list[str]:
-    """Return the last two extensions of a file's name, e.g. ".tar" and ".gz"; none for the "._" files of macOS."""
-    name = path.rpartition("/")[2]
-    _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
-    return [f".{end}" for end in ends[-2:]]
 
 
 def is_tar(head: bytes) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import plain, row_columns, text_column
-from clearspan.pipelines.readers.sniff import suffixes_of
 from clearspan.pipelines.readers.streams import BOM, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
+from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str]
 """A row: its cells, the head of its bytes, and its problem, if any."""

@@ -12,10 +12,13 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, jsonl, samples, sniff, tables, text
-from clearspan.pipelines.readers.samples import LINK, Member
+from clearspan.pipelines.readers import arrays, encodings, jsonl, samples, sniff, tables, text
+from clearspan.pipelines.readers.encodings import AUTO
+from clearspan.pipelines.readers.refused import refusal
+from clearspan.pipelines.readers.samples import CLASS_FILE, LINK, Member
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming, transcoded
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.suffixes import suffixes_of, type_suffix
 from clearspan.shards.finding import is_below_hidden
 
 PEEK_BYTES = 1 << 14
@@ -32,6 +35,10 @@ MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
     "text": text.records,
 }
 """Readers of members, by format."""
+CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
+"""Reasons for which a member is skipped: it states the class of its sample (webdataset's .cls); it holds no plain text,
+and such files are skipped.
+"""
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
 
 
@@ -87,13 +94,28 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
     if head.startswith((sniff.PARQUET, sniff.WARC)) or sniff.is_arrow(head):
         yield Record(name, None, None, b"", "parquet, Arrow or WARC in a tar: unpack the tar")
         return
+    if type_suffix(name) == CLASS_FILE:
+        yield Record(name, None, None, b"", skipped=CLASS_LABEL)
+        return
+    if reason := refusal(name, head):
+        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with --skip-unknown"
+        yield Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
+        return
     sniff.check_claims(name, compression, head)
-    if reading.encoding:
-        stream = transcoded(stream, reading.encoding)
-        head = _head(stream)
+    if reading.encoding == AUTO:
+        with encodings.spooled(stream) as (copy, encoding):
+            content = transcoded(copy, encoding) if encoding else cast(BinaryIO, _peeking(copy))
+            yield from encodings.marked(_texts(content, name, reading), encoding)
+        return
+    yield from _texts(transcoded(stream, reading.encoding), name, reading)
+
+
+def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
+    """Yield the documents of a member that is text in UTF-8, from a buffered stream."""
+    head = _head(stream)
     try:
         is_whole = len(head) < PEEK_BYTES
-        member_format = sniff.text_format(head, sniff.suffixes_of(name), is_whole)
+        member_format = sniff.text_format(head, suffixes_of(name), is_whole)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return

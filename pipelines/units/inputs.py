@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common.progress import counted
@@ -43,13 +43,18 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
     return root, dict(sorted(by_name.items(), key=lambda entry: entry[0].split("/")))
 
 
-def check_known(root: str, unknown: Sequence[str], expected: str, are_skipped: bool) -> None:
-    """Raise PipelineError for files of unknown type, unless they are skipped."""
+def check_known(root: str, unknown: Mapping[str, str], expected: str, are_skipped: bool) -> None:
+    """Raise PipelineError for files of unknown type, unless they are skipped.
+
+    Args:
+        unknown: by name, what a file is and what to do with it, or "".
+    """
     if unknown and not are_skipped:
-        files = counted(len(unknown), "file")
+        names = sorted(unknown, key=lambda name: (not unknown[name], name))
+        of_type = f"; {names[0]} is {unknown[names[0]]}" if unknown[names[0]] else ""
         raise PipelineError(
-            f"{root}: {files} of unknown type, e.g. {', '.join(unknown[:NAMED])}: expected {expected}: leave them out "
-            "of --input, as --skip-unknown does where there are others"
+            f"{root}: {counted(len(names), 'file')} of unknown type, e.g. {', '.join(names[:NAMED])}: expected "
+            f"{expected}: leave them out of --input, as --skip-unknown does where there are others{of_type}"
         )
 
 

@@ -109,6 +109,7 @@ def describe(
         PipelineError: a file is of unknown type, or cannot be read as its type.
     """
     descriptions = _descriptions(files)
+    unknown = dict[str, str]()
 
     def described(name: str) -> Input | None:
         path = storage.join(root, name)
@@ -120,26 +121,23 @@ def describe(
             content_hash = sample(stream, files[name])
             try:
                 file_format, compression = recognized(path, reading.formats) or look(stream, path, reading.encoding)
-            except UnknownKindError:
+            except UnknownKindError as error:
                 if path in named:
                     raise
+                unknown[name] = error.reason
                 file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
         form = rows_format(file_format, reading)
         return Input(name, files[name], form, compression, content_hash, status=statuses.get(name))
 
-    unknown = list[str]()
-    for entry in filter(None, storage.each(root, described, files)):
-        if entry.format == UNKNOWN:
-            unknown.append(entry.name)
-        yield entry
+    yield from filter(None, storage.each(root, described, files))
     check_known(root, unknown, KNOWN, reading.skip_unknown and len(unknown) < len(files))
 
 
 def _descriptions(files: Collection[str]) -> set[str]:
     """Return the names of files that only describe Arrow tables beside or below them."""
-    folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
+    folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(".arrow")}
     beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
     return beside | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
 

@@ -9,7 +9,6 @@ it is one piece.
 """
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed
 from clearspan.pipelines.labels import find as find_classes
 from clearspan.pipelines.readers import samples, tars
+from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.sniff import MAGIC_BYTES, compression_of, is_about, sample
 from clearspan.pipelines.readers.streams import decompressed, naming
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
@@ -42,18 +42,20 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     labels = {path.removeprefix(f"{root.rstrip('/')}/"): label for path, label in listed_in.items()}
     of_root = None if reading.wanted.label_pattern else Path(root).name
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
-    unknown: list[str] = []
+    unknown: dict[str, str] = {}
     for name, status in files.items():
         if name.lower().endswith(TAR_NAMES):
             entries.append(_tar(root, name, status, reading))
-            unknown += itertools.chain.from_iterable(group.unknown for group in entries[-1][1])
+            unknown |= {member: "" for group in entries[-1][1] for member in group.unknown}
         elif samples.is_wanted(name, reading.extensions):
             label = labels.get(name, None if "/" in name else of_root)
             entries.append((Input(name, status.bytes, "file", None, "", label, status), ()))
         else:
-            unknown.append(name)
+            unknown[name] = refusal(name)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
-    others = [name for name in unknown if storage.join(root, name) in named or not is_about(name)]
+    others = {
+        name: reason for name, reason in unknown.items() if storage.join(root, name) in named or not is_about(name)
+    }
     check_known(root, others, f"{', '.join(reading.extensions)}, or tars of them", reading.skip_unknown)
     listed = [example for entry, groups in entries for example in _listed(entry, groups)]
     if not listed:

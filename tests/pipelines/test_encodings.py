@@ -75,7 +75,9 @@ def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_file_that_is_utf8_is_not_read_as_another_encoding(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: pass it without --encoding"):
+    with pytest.raises(
+        PipelineError, match=f"{name}: UTF-8, not cp1252: leave --encoding out, or use auto if files differ"
+    ):
         read(name, "\n".join(GERMAN).encode(), tmp_path, "cp1252", "line")
 
 

@@ -1,0 +1,122 @@
+"""The encoding of a text that is not UTF-8, found by its bytes: `--encoding auto`.
+
+    the whole text, in parts -> UTF-8? -> None: it is read as it is
+                             -> its lines that are not ASCII -> charset-normalizer -> the likeliest encoding in use
+
+The decision depends on the text alone, and on all of it, so that it is the same for every work unit and worker. A text
+with fewer bytes that are not UTF-8 than characters that are is a damaged UTF-8 text: its bad records are counted, and
+the others are not read in a wrong encoding. The choice is among encodings that files are found in (WHATWG's encoding
+standard), because charset-normalizer knows many more, which a short text fits by chance.
+"""
+
+import codecs
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import BinaryIO, cast
+
+from clearspan.pipelines.records import Record
+
+AUTO = "auto"
+SAMPLE_BYTES = 1 << 16
+"""Bytes of the lines that are not ASCII, from which an encoding is inferred."""
+CANDIDATES = (
+    *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1250", "iso8859_2", "cp1253"),
+    *("iso8859_5", "cp1254", "cp1255", "cp1256", "cp1257", "tis_620", "cp866", "mac_cyrillic"),
+)
+"""Encodings to choose from. Of several that are equally likely it is the first."""
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""First bytes that name an encoding. UTF-32's begin like UTF-16's."""
+MARK_BYTES = 4
+SPOOL_BYTES = 1 << 24
+"""Longer texts that can be read once only are copied to the disk."""
+MESS, LANGUAGE = 0.02, 0.02
+"""Differences in charset-normalizer's two figures, of unlikely characters and of a language, that decide nothing."""
+FEW_BYTES = 4
+"""So few bytes that are not ASCII tell nothing of a language."""
+THRESHOLD = 0.3
+_NO_LEADS = bytes(range(0xC0))
+"""Bytes that begin no character of several bytes in UTF-8."""
+
+
+def detected(parts: Iterable[bytes]) -> str | None:
+    """Return the encoding of a text, given in parts of any size; None for UTF-8, and where none is likely.
+
+    Memory is bounded by the largest part.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_utf8, characters, wrong = True, 0, 0
+    sample, begin = bytearray(), b""
+    for part in parts:
+        begin = begin if len(begin) >= MARK_BYTES else (begin + part)[:MARK_BYTES]
+        is_utf8 = is_utf8 and _decodes(decoder, part)
+        if part.isascii():
+            continue
+        if len(sample) < SAMPLE_BYTES:
+            sample += b"".join(line for line in part.splitlines(keepends=True) if not line.isascii())
+        if is_utf8:
+            characters += len(part.translate(None, _NO_LEADS))
+        else:
+            text = part.decode("utf-8", "replace")
+            damaged = text.count("\ufffd")
+            wrong += damaged
+            characters += sum(character > "\x7f" for character in text) - damaged
+    if named := next((encoding for mark, encoding in MARKS if begin.startswith(mark)), None):
+        return named
+    return None if wrong <= characters else _likeliest(bytes(sample[:SAMPLE_BYTES]))
+
+
+def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
+    with contextlib.suppress(UnicodeDecodeError):
+        decoder.decode(part)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
+    """Open a copy of a text that can be read once only, such as a tar's member, with its encoding (`detected`)."""
+
+    def copied() -> Iterator[bytes]:
+        while data := stream.read(SAMPLE_BYTES):
+            copy.write(data)
+            yield data
+
+    with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as copy:
+        encoding = detected(copied())
+        copy.seek(0)
+        yield cast(BinaryIO, copy), encoding
+
+
+def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
+    """Yield the records of a text with its encoding, unless that is UTF-8."""
+    return (dataclasses.replace(record, encoding=encoding) for record in records) if encoding else iter(records)
+
+
+def _likeliest(sample: bytes) -> str | None:
+    """Return the likeliest of the candidates for some lines; None if no one fits."""
+    from charset_normalizer import from_bytes  # not by every command
+
+    matches = list(from_bytes(sample, cp_isolation=list(CANDIDATES), threshold=THRESHOLD))
+    if not matches:
+        return None
+    best, says_little = matches[0], sum(byte > 0x7F for byte in sample) < FEW_BYTES
+    near = [
+        match
+        for match in matches
+        if match.chaos <= best.chaos + MESS and (says_little or match.coherence >= best.coherence - LANGUAGE)
+    ]
+    names = {name for match in near for name in match.could_be_from_charset}
+    return next((codecs.lookup(name).name for name in CANDIDATES if name in names), None)
+
+
+def described(encoding: str) -> str:
+    """Return an encoding for fingerprints: `auto` with the version of the library that decides."""
+    return f"{AUTO}, charset-normalizer {version('charset-normalizer')}" if encoding == AUTO else encoding

@@ -1,0 +1,50 @@
+"""Files that hold no plain text: web pages, office documents, archives of files, class labels.
+
+Their bytes would pass for text, and a model would learn markup. They count as files of unknown type, which a folder may
+hold with --skip-unknown, and the error says what to do with each. The name decides, then the first bytes; a name that
+promises text (`.txt`, `.md`) may begin like a page.
+"""
+
+import re
+
+from clearspan.pipelines.suffixes import LINES, TABLES, TEXTS, type_suffix
+
+PAGES = "clearspan.plugins.web:Pages"
+CONVERT = "convert it to plain text, e.g. with pandoc"
+_PAGE = ("an HTML page", f"read its main text with --format {PAGES} (extra `web`)")
+_XML = ("XML", "convert it to text or JSON lines")
+_SHEET = ("a spreadsheet", "export it as .csv")
+_ARCHIVE = ("an archive of files", "unpack it")
+CLASS_LABEL = ("a class label", "leave it out")
+BY_NAME: dict[str, tuple[str, str]] = {
+    **dict.fromkeys((".html", ".htm", ".xhtml", ".shtml"), _PAGE),
+    **dict.fromkeys((".xml", ".svg", ".rss", ".atom", ".xsl", ".xslt"), _XML),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), _SHEET),
+    **dict.fromkeys((".zip", ".7z", ".rar"), _ARCHIVE),
+    ".cls": CLASS_LABEL,
+    ".pdf": ("PDF", "convert it to plain text, e.g. with pdftotext"),
+    ".rtf": ("rich text", CONVERT),
+    ".epub": ("an e-book", CONVERT),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
+}
+"""What a file is by its extension, and what to do with it."""
+MAGIC = re.compile(
+    rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
+    rb"|7z\xbc\xaf\x27\x1c"
+)
+"""First bytes of files that are no text whatever their name."""
+_MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b)|(?P<xml><\?xml\s))", re.IGNORECASE)
+"""First bytes of a page or of XML, in a file whose name does not promise text."""
+
+
+def refusal(path: str, head: bytes = b"") -> str:
+    """Return what a file is and what to do with it; "" if it may be read.
+
+    Args:
+        head: its first bytes, decompressed, if they are known.
+    """
+    suffix = type_suffix(path)
+    magic = MAGIC.match(head) or (None if suffix in (*TEXTS, *TABLES, *LINES) else _MARKUP.match(head))
+    by_content = f".{magic.lastgroup or '7z'}" if magic else ""
+    what, mend = BY_NAME.get(suffix) or BY_NAME.get(by_content) or ("", "")
+    return f"{what}: {mend}" if what else ""
