@@ -28,6 +28,12 @@ pooling of a plain Hugging Face folder, in SimCSE's names:
   cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers calls it cls
   first-last       the mean over the tokens of the first and the last layer
 
+prompts:
+  A model such as E5 or BGE has prompts, in its config_sentence_transformers.json. In retrieval and heldout a query is
+  embedded with its prompt `query`, a document with its prompt `document`; in all other tasks a text is embedded with
+  its default prompt, if it names one. E5's published scores of such tasks have `query` before every text:
+  --prompt-name query. For a model whose prompt of documents has another name: --prompt-name query,passage
+
 cache:
   embeddings are cached under a fingerprint of everything that affects them; those of a Python function are not cached
 

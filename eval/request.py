@@ -7,6 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Lt
 
 from clearspan.common.compute import AUTO, Device, Precision
+from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.files import cache_folder
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
@@ -44,6 +45,10 @@ MODEL = "model to score; may be repeated"
 CACHE = (
     "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
 )
+PROMPTS = (
+    "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none (default: those of encode_query "
+    "and encode_document in retrieval and heldout, elsewhere the default prompt)"
+)
 PROTOCOL = "the papers' protocols, or shorter ones for prototyping"
 
 
@@ -67,6 +72,7 @@ class Request(Options):
         int, Flag("seed of folds and classifiers (default: %(default)s, SentEval's)", "N"), Ge(0), Lt(1 << 31)
     ] = 1111
     pooling: Pooling = None
+    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     precision: Precision = "fp32"
     batch_tokens: Annotated[int, Flag("tokens per forward pass", "N"), Ge(1)] = 16384
     device: Device = AUTO
@@ -86,6 +92,7 @@ class Request(Options):
             raise ValueError(f"{number}: give one each, in the same order")
         if twice := next((name for name in self.names if self.names.count(name) > 1), None):
             raise ValueError(f"two models are called {twice!r}: tell them apart with --name")
+        check_two(self.prompt_name)
         _check_device(self.device)
 
     @property

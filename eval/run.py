@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
+from clearspan.common.encoder.prompts import DOCUMENT, QUERY
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
@@ -24,9 +26,10 @@ from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.lexical import Hybrid, Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
+from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.report.summary import Summary, report_lead, report_sections
+from clearspan.eval.report.summary import RANKED, Summary, report_lead, report_sections
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, Scored, environment, examples_bytes, is_results
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
@@ -170,17 +173,16 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
 def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
     results = Results(model=name, spec=spec, skipped=dict(loaded.skipped))
     facts: dict[str, object] = {}
-    embedder, model = None, None
+    prompted, model = None, None
     try:
         similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
             model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
-            encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
-            cached = request.cached / model.fingerprint if request.cached and model.fingerprint else None
-            embedder = Embedder(encode, Cache(cached, model.dim) if cached else None)
-            similarity = Hybrid(embedder) if of_hybrid else embedder
-        folder = model.folder if model and similarity is embedder else None
+            embedder = functools.partial(_embedder, request, model)
+            prompted = Prompted(model.prompts.sides(request.prompt_name), embedder)
+            similarity = Hybrid(prompted) if of_hybrid else prompted
+        folder = model.folder if model and similarity is prompted else None
         run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)
     except EncoderError as error:
@@ -188,14 +190,19 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
     if not scored:
         raise EvaluationError(f"--model {spec}: no task of --tasks can be scored with it", results.skipped)
     results.averages = averages(results.scores)
-    if embedder and model:
-        results.warnings += embedder.warnings()
+    if prompted and model:
+        results.warnings += prompted.warnings()
         facts = {
             "embedding_dim": model.dim,
-            "texts_embedded": embedder.num_texts,
-            "texts_cached": embedder.num_cached,
-            "embedding_s": round(embedder.encode_s, 3),
+            "texts_embedded": sum(each.num_texts for each in prompted.embedders),
+            "texts_cached": sum(each.num_cached for each in prompted.embedders),
+            "embedding_s": round(sum(each.encode_s for each in prompted.embedders), 3),
         }
+        if any(model.prompts.texts.values()):
+            facts["prompts"] = prompted.prompts._asdict()
+            ranks = any(loaded.families[task] in RANKED for task in scored)
+            unused = model.prompts.unused(QUERY, DOCUMENT) if ranks and not request.prompt_name else ""
+            results.warnings += [unused] * bool(unused)
     results.environment = environment(
         device=compute.device,
         **facts,
@@ -207,6 +214,14 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
         data_path=str(request.data),
     )
     return Scored(results, scored, loaded.families)
+
+
+def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
+    """Return what embeds texts with a prompt before each, and keeps their embeddings."""
+    key = model.cache_key(prompt) if request.cached else None
+    cache = Cache(request.cached / key, model.dim) if request.cached and key else None
+    options = {"batch_tokens": request.batch_tokens, "progress": not request.quiet}
+    return Embedder(functools.partial(model.encode_after, prompt, **options), cache)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

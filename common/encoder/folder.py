@@ -12,23 +12,22 @@ def load(
     pooling: str | None = None,
     device: str = "cpu",
     precision: str = "fp32",
-    prompt_name: str | None = None,
 ) -> FolderEncoder:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     A static model on a CPU is loaded by `static`, where `precision` has no meaning; `library` loads any other one.
 
     Args:
-        pooling, device, precision, prompt_name: as in `library.load`.
+        pooling, device, precision: as in `library.load`.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
     """
     if device == "cpu" and not pooling and static.reads(folder):
-        return static.load(folder, prompt_name)
+        return static.load(folder)
     from clearspan.common.encoder import library  # imports torch, which takes seconds
 
-    return library.load(folder, pooling, device, precision, prompt_name)
+    return library.load(folder, pooling, device, precision)
 
 
 def device_of(folder: Path, device: str) -> str:

@@ -52,14 +52,16 @@ class Model(FolderEncoder):
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules = modules
 
-    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        lengths, limit = self._lengths(texts)
+        lengths, limit = self._lengths([prompt + text for text in texts])
         read = [min(length, limit) for length in lengths]
         with Bar(sum(read), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(read, batch_tokens):
                 batch = [texts[row] for row in rows]
-                out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
+                # As `prompt`, not within the texts: some poolings leave the prompt's tokens out.
+                embedded = self.modules.encode(batch, prompt=prompt, batch_size=len(batch), show_progress_bar=False)
+                out[rows] = embedded
                 bar.update(sum(read[row] for row in rows))
         return Embedded(out, np.array(lengths) > limit)
 
@@ -70,7 +72,7 @@ class Model(FolderEncoder):
         return np.asarray(scores.cpu().numpy(), np.float32)
 
     def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
-        """Return the number of tokens of each text, with the prompt, and the model's limit.
+        """Return the number of tokens of each text, which begins with its prompt, and the model's limit.
 
         A length may exceed the limit, which shows that the text is truncated.
         The lengths are numbers of characters if the model has no tokenizer; it then has no limit.
@@ -78,10 +80,9 @@ class Model(FolderEncoder):
         first = self.modules[0]
         if not isinstance(first, Transformer) or not texts:
             return [len(text) for text in texts], LONGEST
-        prompt = self.modules.prompts.get(self.modules.default_prompt_name) or ""
         limit = min(first.max_seq_length, LONGEST)
         ids = first.tokenizer(
-            [prompt + text for text in texts],
+            list(texts),
             truncation=True,
             max_length=limit + 1,  # one more token than the model reads shows that a text is longer
             return_attention_mask=False,
@@ -97,7 +98,6 @@ def load(
     pooling: str | None = None,
     device: str = "cpu",
     precision: str = "fp32",
-    prompt_name: str | None = None,
 ) -> Model:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
@@ -105,7 +105,6 @@ def load(
         pooling: pooling of a plain Hugging Face folder; None: mean.
         precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
             pooling and later modules run in float32.
-        prompt_name: one of the folder's prompts, put before each text; None: the folder's default.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
@@ -132,11 +131,9 @@ def load(
             if isinstance(module, StaticEmbedding):
                 check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
         _read_special_as_text(loaded, prompts_of(read_inference(folder)))
-        if prompt_name is not None:
-            loaded.default_prompt_name = prompt_name
         # The type of device affects embeddings in bfloat16.
-        settings = SPECIAL_TOKENS | {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
-        model = Model(loaded, folder, settings | ({"prompt": prompt_name} if prompt_name is not None else {}))
+        settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
+        model = Model(loaded, folder, SPECIAL_TOKENS | settings)
         model.encode(["a text", "another text to try it on"])
     return model
 

@@ -9,7 +9,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.encoder.fingerprint import folder_fingerprint
+from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
+from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
 from clearspan.common.model_folder import EncoderError, refusing
 from clearspan.common.options import Flag
 
@@ -26,10 +27,12 @@ class Encoder(ABC):
     Attributes:
         dim: the width of the embeddings.
         folder: the model's folder, which fine-tuning needs; None for word vectors and functions.
+        prompts: the model's prompts; word vectors and functions have none.
     """
 
     dim: int
     folder: Path | None = None
+    prompts: Prompts = Prompts()
 
     @property
     @abstractmethod
@@ -38,24 +41,71 @@ class Encoder(ABC):
         (for a function): nothing is cached.
         """
 
+    def cache_key(self, prompt: str) -> str | None:
+        """Return the hash of everything that affects an embedding with a prompt; None as `fingerprint`."""
+        if self.fingerprint is None or not any(self.prompts.texts.values()):
+            return self.fingerprint
+        return digest(model=self.fingerprint, prompt=prompt)
+
     def encode(
-        self, texts: str | Iterable[str], batch_tokens: int = 16384, progress: bool = False
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int = 16384,
+        progress: bool = False,
+        prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
         """Return the embeddings of n texts, in their order: (n, dim) float32; of a single text, (dim,).
 
         Batches hold texts of similar length, at most `batch_tokens` tokens including padding (a longer text has a batch
         of its own).
 
+        Args:
+            prompt_name: the model's prompt to put before each text, or `none`; None: the model's default prompt.
+
         Raises:
-            EncoderError: a text cannot be encoded, or is no text.
+            EncoderError: a text cannot be encoded, or is no text; or the model has no such prompt.
         """
-        if isinstance(texts, str):
-            return self.encode_list([texts], batch_tokens, progress).reshape(self.dim)
+        return self._of_side(OTHER, texts, batch_tokens, progress, prompt_name)
+
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int = 16384,
+        progress: bool = False,
+        prompt_name: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of queries, with the model's prompt of queries, as `encode` does."""
+        return self._of_side(QUERY, texts, batch_tokens, progress, prompt_name)
+
+    def encode_document(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int = 16384,
+        progress: bool = False,
+        prompt_name: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of documents, with the model's prompt of documents, as `encode` does."""
+        return self._of_side(DOCUMENT, texts, batch_tokens, progress, prompt_name)
+
+    def encode_after(
+        self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of texts with a prompt, given as a text, before each of them."""
+        if prompt:
+            raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
         return self.encode_list(listed(texts), batch_tokens, progress)
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts as `encode` does."""
+        """Return the embeddings of texts as `encode` does, without a prompt."""
+
+    def _of_side(
+        self, side: Side, texts: str | Iterable[str], batch_tokens: int, progress: bool, prompt_name: str | None
+    ) -> NDArray[np.float32]:
+        prompt = self.prompts.of_side(side, prompt_name)
+        if isinstance(texts, str):
+            return self.encode_after(prompt, [texts], batch_tokens, progress).reshape(self.dim)
+        return self.encode_after(prompt, texts, batch_tokens, progress)
 
 
 class Embedded(NamedTuple):
@@ -69,7 +119,7 @@ class FolderEncoder(Encoder):
     """An encoder of a model folder, as `common.encoder.folder.load` returns it.
 
     Args:
-        settings: what affects the embeddings beside the folder's files.
+        settings: what affects the embeddings beside the folder's files and the prompt.
         libraries: the packages that compute the embeddings.
 
     Attributes:
@@ -83,7 +133,7 @@ class FolderEncoder(Encoder):
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
     ) -> None:
         self.folder, self.name, self.dim = folder, folder.resolve().name, dim
-        self.similarity_name = similarity_name
+        self.similarity_name, self.prompts = similarity_name, Prompts.read(folder)
         self._settings, self._libraries = dict(settings), libraries
 
     @functools.cached_property
@@ -92,20 +142,33 @@ class FolderEncoder(Encoder):
         return folder_fingerprint(self.folder, self._settings, self._libraries)
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts; they are truncated at the model's length limit.
+        """Return the embeddings of texts without a prompt; they are truncated at the model's length limit.
 
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
-        return self.embed(texts, batch_tokens, progress).vectors
+        return self.embed(texts, batch_tokens, progress, "").vectors
 
-    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:
-        """Return the embeddings of the texts as `encode` does, and which texts were truncated."""
+    def encode_after(
+        self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
+    ) -> NDArray[np.float32]:
+        return self.embed(listed(texts), batch_tokens, progress, prompt).vectors
+
+    def embed(
+        self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False, prompt: str | None = None
+    ) -> Embedded:
+        """Return the embeddings of the texts as `encode` does, and which texts were truncated.
+
+        Args:
+            prompt: the text to put before each text; None: the model's default prompt.
+        """
+        if prompt is None:
+            prompt = self.prompts.of_side(OTHER)
         with refusing(f"{self.name}: cannot encode every text"):
-            return self._embed(texts, batch_tokens, progress)
+            return self._embed(texts, batch_tokens, progress, prompt)
 
     @abstractmethod
-    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         """Return what `embed` does; an exception of any type becomes an EncoderError there."""
 
     @abstractmethod

@@ -72,7 +72,6 @@ class StaticModel(FolderEncoder):
         table: vectors of the tokens, (tokens, width) float32.
         normalize: whether vectors get unit length.
         config: content of `config_sentence_transformers.json`.
-        prompt_name: one of the model's prompts; None: its default, if any.
     """
 
     def __init__(
@@ -82,21 +81,18 @@ class StaticModel(FolderEncoder):
         table: NDArray[np.float32],
         normalize: bool,
         config: dict[str, Any],
-        prompt_name: str | None,
     ) -> None:
         dim = min(config.get("truncate_dim") or table.shape[1], table.shape[1])
         name = config.get("similarity_fn_name")
-        settings = SPECIAL_TOKENS | ({} if prompt_name is None else {"prompt": prompt_name})
-        super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", settings, LIBRARIES)
+        super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", SPECIAL_TOKENS, LIBRARIES)
         self._tokenizer, self._normalize = tokenizer, normalize
         self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
-        self._prompt = (config.get("prompts") or {}).get(prompt_name or config.get("default_prompt_name")) or ""
 
-    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool) -> Embedded:
+    def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         with Bar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for rows in _blocks(texts):
-                means = self._means(self._ids([self._prompt + text for text in texts[rows]]))
+                means = self._means(self._ids([prompt + text for text in texts[rows]]))
                 out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
                 bar.update(len(means))
         return Embedded(out, np.zeros(len(texts), dtype=bool))
@@ -131,11 +127,8 @@ class StaticModel(FolderEncoder):
         return np.asarray(left @ right.T, np.float32)
 
 
-def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
+def load(folder: Path) -> StaticModel:
     """Load a folder that `reads` accepts.
-
-    Args:
-        prompt_name: one of the folder's prompts, put before each text; None: the folder's default.
 
     Raises:
         EncoderError: the folder is incomplete or invalid.
@@ -155,7 +148,7 @@ def load(folder: Path, prompt_name: str | None = None) -> StaticModel:
         tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts_of(config))
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
         ids = FastTokenizer(tokenizer, np.int32)
-        model = StaticModel(folder, ids, table, len(modules) > 1, config, prompt_name)
+        model = StaticModel(folder, ids, table, len(modules) > 1, config)
         model.encode(["a text", "another text to try it on"])
     return model
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clearspan.common.compute import Compute
+from clearspan.common.encoder.prompts import Sides
 from clearspan.common.progress import counted
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Cell, Table, cell_text, merged
@@ -32,7 +33,8 @@ _HEADINGS = {
     "probing-mlp": "Probing with MLPs",
     "pairs": "Your own pairs",
 }
-_RANKED = ("retrieval", "heldout")
+RANKED = ("retrieval", "heldout")
+"""Families in which queries find documents."""
 _NOTE = (
     "Scores are in percent, except alignment (the mean squared distance between two sentences of the same meaning), "
     "uniformity (the logarithm of the mean of exp(-2 d²) over the distances d of all pairs) and mean squared errors."
@@ -52,6 +54,13 @@ class Summary:
     """Models scored in one run: one evaluation per model, at least one, under distinct names."""
 
     scored: Sequence[Scored]
+
+    @property
+    def prompts(self) -> list[str]:
+        """Return a line for each model that has prompts: which it had before which texts."""
+        of_models = {each.results.model: each.results.environment.get("prompts") for each in self.scored}
+        lines = {model: str(Sides(**sides)) for model, sides in of_models.items() if sides}
+        return [f"{model}: {line}" if len(self.scored) > 1 else line for model, line in lines.items()]
 
     @property
     def names(self) -> list[str]:
@@ -189,6 +198,7 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
         lines += text_table(differences, width)
     if "precision" in environment:
         lines.append(str(Compute(environment["device"], environment["precision"])))
+    lines += [f"prompts: {line}" for line in summary.prompts]
     lines += summary.incomplete
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
@@ -202,7 +212,7 @@ def report_sections(summary: Summary) -> list[Section]:
     sections = [Section("Summary", text, [figures_table(summary)])]
     if differences := differences_table(summary):
         sections.append(Section("Differences", _DIFFERENCES.format(summary.names[0]), [differences]))
-    ranked = [task for family in _RANKED for task, of in summary.families.items() if of == family]
+    ranked = [task for family in RANKED for task, of in summary.families.items() if of == family]
     if neighbors := [table for task in ranked for table in _merged(summary.of(task))]:
         sections.append(Section("Nearest neighbors", _NEIGHBORS, neighbors))
     for family, tasks in itertools.groupby(summary.families, summary.families.__getitem__):
@@ -233,7 +243,7 @@ def _task(summary: Summary, task: str, family: str) -> Section:
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
     counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
     tables = [Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)]
-    if family not in _RANKED:  # whose tables are the nearest neighbors
+    if family not in RANKED:  # whose tables are the nearest neighbors
         tables += _merged(by_model)
     if settings := _settings({model: scores.settings for model, scores in by_model.items()}):
         tables.append(Table(("setting", *by_model), settings, "settings"))

@@ -3,8 +3,9 @@
     records -> texts (empty ones dropped) -> windows of 4 MB -> batches of similar length -> vectors -> batches (4 MiB)
 
 An example is {id, source, vector}, with `scale` for int8 and on demand with `text`; the id is a hash of the text's
-bytes, as that of a document. The vectors are those of sentence-transformers' `encode`, to 1e-5 in float32. A text whose
-vector is not finite is a bad record.
+bytes, as that of a document. The vectors are those of sentence-transformers' `encode_document`, to 1e-5 in float32: the
+model's prompt of documents, or the one that is chosen, is before each text. A text whose vector is not finite is a bad
+record.
 
 The model is loaded once in each worker process and is not copied into the dataset: the fingerprint holds the hash of
 its files, which each worker compares with the folder that it loads. (Beam's RunInference would pass every text and
@@ -31,8 +32,9 @@ from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, 
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
-from clearspan.common.model_folder import EncoderError, read_inference, read_modules
+from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.beside import HASHES, attach
@@ -64,22 +66,33 @@ DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 STORED = "type of the stored values; int8 has a scale for each vector"
 
 
+PROMPT = "the model's prompt before each {0}, by its name, or none (default: that of encode_{1})"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Options of a command that embeds texts by a model."""
+    """Options of a command that embeds texts by a model. `side` is that of the texts (`common.encoder.prompts`)."""
 
     model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
-    prompt_name: Annotated[str | None, Flag("the model's prompt before each text (default: its own)", "NAME")] = None
+    prompt_name: str | None = None
     device: Device = AUTO
+
+    side: ClassVar[Side]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_device(self.device)
         check_folder(self.model)
-        named, _ = prompts(self.model)
-        if self.prompt_name is not None and self.prompt_name not in named:
-            known = f"the model has {', '.join(named)}" if named else "the model has none: leave it out"
-            raise ValueError(f"--prompt-name {self.prompt_name}: {known}")
+        self.prompts.of_side(self.side, self.prompt_name)
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts.read(Path(self.model))
+
+    @property
+    def prompt(self) -> str:
+        """The text before each text."""
+        return self.prompts.of_side(self.side, self.prompt_name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +103,7 @@ class Vectors(ModelOptions, TextInputs):
     transformer's computation.
     """
 
+    prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
     model_sha256: str = ""
     precision: Precision = "fp32"
     pooling: Pooling = None
@@ -100,6 +114,7 @@ class Vectors(ModelOptions, TextInputs):
 
     name: ClassVar[str] = "vectors"
     command: ClassVar[str] = "embed"
+    side: ClassVar[Side] = DOCUMENT
     summary: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
     example: ClassVar[str] = (
         "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
@@ -146,19 +161,22 @@ class Vectors(ModelOptions, TextInputs):
     def options(self) -> dict[str, Any]:
         names = ("pooling", "prompt_name", "precision", "batch_tokens", "keep_text")
         own = {"model": self.model_sha256, "device": check_device(self.device), "dtype": self.vector_dtype}
+        if any(self.prompts.texts.values()):
+            own["prompt"] = self.prompt
         return super().options() | own | {name: getattr(self, name) for name in names}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         return VectorWorker(self, loaded(self))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how the vectors were computed, how many texts were truncated, and the prompts if none was used."""
+        """Return how the vectors were computed, how many texts were truncated, and the prompt before them."""
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             lines.append(f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off")
-        named, default = prompts(self.model)
-        if named and self.prompt_name is None and default is None:
-            lines.append(f"the model has the prompts {', '.join(named)}, and none was used: see --prompt-name")
+        if "prompt" in fingerprint["options"]:
+            lines.append(f"{shown(fingerprint['options']['prompt'])} before each text")
+        if self.prompt_name is None and (unused := self.prompts.unused(DOCUMENT)):
+            lines.append(unused)
         return lines
 
 
@@ -185,14 +203,6 @@ def model_hash(folder: str) -> str:
     return model_sha256(Path(folder))
 
 
-def prompts(folder: str) -> tuple[list[str], str | None]:
-    """Return the names of a model folder's prompts that are not empty, and the name of its default prompt."""
-    config = read_inference(Path(folder))
-    known = config.get("prompts")
-    named = [name for name, prompt in known.items() if prompt] if isinstance(known, dict) else []
-    return named, config.get("default_prompt_name")
-
-
 @functools.lru_cache(maxsize=1)
 def loaded(kind: Vectors) -> FolderEncoder:
     """Return the model of these options; a process loads it once.
@@ -200,15 +210,13 @@ def loaded(kind: Vectors) -> FolderEncoder:
     Raises:
         PipelineError: the folder holds no usable model, or another one than when the run was planned.
     """
-    model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision, kind.prompt_name)
+    model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision)
     if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
         sys.modules["torch"].set_num_threads(1)
     return model
 
 
-def load_model(
-    folder: str, sha256: str, pooling: str | None, device: str, precision: str, prompt_name: str | None
-) -> FolderEncoder:
+def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
     """Load the model whose files have this hash.
 
     Raises:
@@ -221,7 +229,7 @@ def load_model(
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
-        return load(Path(folder), pooling, device, precision, prompt_name)
+        return load(Path(folder), pooling, device, precision)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None
 
@@ -243,7 +251,8 @@ class VectorWorker:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
         place = {text: row for row, text in enumerate(dict.fromkeys(text for _, text, _ in window))}
         try:
-            made = self.model.embed(list(place), self.kind.batch_tokens or BATCH_TOKENS["cpu"])
+            tokens, prompt = self.kind.batch_tokens or BATCH_TOKENS["cpu"], self.kind.prompt
+            made = self.model.embed(list(place), tokens, prompt=prompt)
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))

@@ -37,7 +37,7 @@ def scores(encoder: Path, made: Path) -> np.ndarray:
     """The cosines of the queries with every vector, (queries, vectors)."""
     library = SentenceTransformer(str(encoder), device="cpu")
     rows = np.concatenate([vectors.decoded(batch) for batch in Dataset(made)])
-    return library.similarity(library.encode(QUERIES), rows).numpy()
+    return library.similarity(library.encode_query(QUERIES), rows).numpy()
 
 
 @pytest.mark.exhaustive
@@ -167,7 +167,11 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model '': no such folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: nowhere.txt: No such file"),
-        (["--query", "owl", "--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
+        (
+            ["--query", "owl", "--prompt-name", "title"],
+            2,
+            "--prompt-name title: the model has document, passage, query",
+        ),
         (["--query", "owl"], 1, "nowhere: no manifest.json"),
     ],
 )

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -118,8 +119,8 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
 ) -> None:
     usual = Model.embed
 
-    def broken(self: Model, texts: list[str], *options: int) -> Embedded:
-        made = usual(self, texts, *options)
+    def broken(self: Model, texts: list[str], *options: Any, **more: Any) -> Embedded:
+        made = usual(self, texts, *options, **more)
         made.vectors[[text == sentences[7] for text in texts]] = np.nan
         return made
 
@@ -135,7 +136,7 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
 class Beyond:
     """Vectors outside float16's range."""
 
-    def embed(self, texts: list[str], batch_tokens: int) -> Embedded:
+    def embed(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
         return Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
 
 
@@ -201,7 +202,7 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
         (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
-        (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
+        (["--prompt-name", "title"], 2, "--prompt-name title: the model has document, passage, query"),
         (["--text-field", "body"], 1, 'no field "body" among text: '),
     ],
 )
@@ -219,7 +220,7 @@ def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PipelineError, match=r"embedding needs torch: pip install 'clearspan\[embed\]'"):
-        kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32", None)
+        kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32")
 
 
 @pytest.mark.slow

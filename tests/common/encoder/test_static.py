@@ -75,9 +75,11 @@ def test_a_static_folder_encodes_as_its_library_does(
     np.testing.assert_allclose(embedded.vectors, theirs.encode(texts), atol=1e-5)
     assert not embedded.truncated.any() and model.encode([]).shape == (0, model.dim)
     if settings:
-        other = load(folder, prompt_name="passage")
-        np.testing.assert_allclose(other.encode(texts), theirs.encode(texts, prompt_name="passage"), atol=1e-5)
-        assert other.fingerprint != model.fingerprint
+        others = theirs.encode(texts, prompt_name="passage")
+        np.testing.assert_allclose(model.encode(texts, prompt_name="passage"), others, atol=1e-5)
+        np.testing.assert_allclose(model.encode_query(texts), theirs.encode_query(texts), atol=1e-5)
+        np.testing.assert_allclose(model.encode_document(texts), theirs.encode_document(texts), atol=1e-5)
+        assert model.cache_key("Read: ") != model.cache_key("")
 
 
 @pytest.mark.parametrize("name", [*static.SIMILARITIES, "maxsim"])

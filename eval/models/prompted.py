@@ -1,0 +1,51 @@
+"""A model with prompts: queries, documents and other texts are each embedded with a prompt of their own.
+
+    ranking(queries, documents) -> the prompt of queries, and that of documents
+    embed, pairs                -> the prompt of texts that are neither
+
+An `Embedder` remembers texts without their prompt. Each prompt therefore has an embedder, which sides of one prompt share.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.encoder.prompts import Sides
+from clearspan.eval.models.embed import Embedder, unit_vectors
+from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
+
+
+class Prompted(Similarity):
+    """A model that compares texts, each with the prompt of its side.
+
+    Args:
+        prompts: the prompt of each side.
+        embedder: function of a prompt that returns what embeds texts with it.
+
+    Attributes:
+        prompts: the same. embedders: one for each prompt.
+    """
+
+    def __init__(self, prompts: Sides, embedder: Callable[[str], Embedder]) -> None:
+        by_prompt = {prompt: embedder(prompt) for prompt in dict.fromkeys(prompts)}
+        self.prompts, self.embedders = prompts, list(by_prompt.values())
+        self._queries, self._documents, self._others = (by_prompt[prompt] for prompt in prompts)
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of all embedders, each once."""
+        return list(dict.fromkeys(warning for embedder in self.embedders for warning in embedder.warnings()))
+
+    def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
+        """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32."""
+        return self._others.embed(texts, keep)
+
+    def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Return the unit vectors of queries and documents, each (n, dim) float32; see `Embedder.ranking`."""
+        if self._queries is self._documents:
+            return self._documents.ranking(queries, documents)
+        return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))
+
+    def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
+        """Return the cosine of each pair of texts, by subset: float64 (n,)."""
+        return self._others.pairs(subsets)

@@ -1,0 +1,107 @@
+"""Prompts: those that sentence-transformers itself puts before queries, documents and other texts."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
+from clearspan.common.model_folder import INFERENCE, EncoderError
+from clearspan.eval.models.load import load as load_any
+
+TEXTS = ["How do owls hunt?", "Owls hunt at night, by ear more than by eye.", ""]
+MODELS = {
+    "query and document": {"prompts": {"query": "query: ", "document": "passage: "}},
+    "query and passage": {"prompts": {"query": "query: ", "passage": "passage: "}},
+    "queries alone": {"prompts": {"query": "Represent this sentence for searching relevant passages: "}},
+    "a default": {"prompts": {"query": "query: ", "sts": "Compare: "}, "default_prompt_name": "sts"},
+    "a default alone": {"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"},
+    "none": {"prompts": {"document": None}},
+}
+
+
+@pytest.fixture(params=["prompt pooled", "prompt left out"])
+def folder(minilm: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Return all-MiniLM-L6-v2 with prompts, whose pooling takes the tokens of the prompt in or leaves them out."""
+
+    def make(name: str) -> Path:
+        made = shutil.copytree(minilm, tmp_path / "model")
+        for file, more in {
+            made / INFERENCE: MODELS[name],
+            made / "1_Pooling" / "config.json": {"include_prompt": request.param == "prompt pooled"},
+        }.items():
+            file.chmod(0o644)
+            file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+        return made
+
+    return make
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", MODELS)
+def test_each_side_has_the_vectors_of_the_library(folder: Callable[[str], Path], name: str) -> None:
+    path = folder(name)
+    ours, theirs = load(path), SentenceTransformer(str(path), device="cpu")
+    near = {"atol": 1e-5, "rtol": 0}
+    np.testing.assert_allclose(ours.encode_query(TEXTS), theirs.encode_query(TEXTS), **near)
+    np.testing.assert_allclose(ours.encode_document(TEXTS), theirs.encode_document(TEXTS), **near)
+    np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS), **near)
+    assert ours.encode_query(TEXTS[0]).shape == (ours.dim,)
+    for prompt in MODELS[name]["prompts"]:
+        np.testing.assert_allclose(
+            ours.encode_document(TEXTS, prompt_name=prompt), theirs.encode(TEXTS, prompt_name=prompt), **near
+        )
+    np.testing.assert_allclose(ours.encode_query(TEXTS, prompt_name="none"), theirs.encode(TEXTS, prompt=""), **near)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), Sides("query: ", "", "")),
+        (("passage",), Sides("passage: ", "passage: ", "passage: ")),
+        (("query", "passage"), Sides("query: ", "passage: ", "")),
+        (("none", "passage"), Sides("", "passage: ", "")),
+    ],
+)
+def test_names_choose_the_prompt_of_all_texts_or_of_queries_and_documents(
+    names: tuple[str, ...], expected: Sides
+) -> None:
+    assert Prompts.of(MODELS["query and passage"]).sides(names) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("query and document", ""),
+        ("queries alone", ""),
+        ("none", ""),
+        ("query and passage", "documents get no prompt, as with sentence-transformers' encode_document, although"),
+        ("a default", "documents get no prompt, as with sentence-transformers' encode_document, although"),
+        ("a default alone", "queries get no prompt, as with sentence-transformers' encode_query, although"),
+    ],
+)
+def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, line: str) -> None:
+    assert Prompts.of(MODELS[model]).unused(QUERY, DOCUMENT).startswith(line)
+    assert bool(Prompts.of(MODELS[model]).unused(QUERY, DOCUMENT)) == bool(line)
+
+
+def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
+    with pytest.raises(EncoderError, match="--prompt-name title: the model has query, passage"):
+        Prompts.of(MODELS["query and passage"]).of_side(QUERY, "title")
+    with pytest.raises(EncoderError, match="--prompt-name query: the model has none: leave it out"):
+        Prompts().of_side(QUERY, "query")
+    with pytest.raises(EncoderError, match="the prompt 'query' is no text"):
+        Prompts.of({"prompts": {"query": 7}})
+
+
+def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module: Callable[[str], str]) -> None:
+    name = own_module("def encode(texts):\n    return [[float(len(text)), 1.0] for text in texts]\n")
+    model = load_any(f"{name}:encode")
+    assert model.encode_query(TEXTS).tolist() == model.encode_document(TEXTS).tolist() == model.encode(TEXTS).tolist()
+    with pytest.raises(EncoderError, match="the model has none"):
+        model.encode(TEXTS, prompt_name="query")
