@@ -24,6 +24,7 @@ from clearspan.common import files, terminal
 from clearspan.common.model_folder import read_json
 from clearspan.common.options import Flag, Options, run
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
+from clearspan.train.portable import make_portable
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -64,6 +65,7 @@ def save_model(
             truncate_dim=settings.truncate_dim,
         )
         model.save_pretrained(str(folder), create_model_card=False)
+    make_portable(folder, encoder, tokenizer)
     save_mlm_head(encoder, folder)
     text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
     (folder / "README.md").write_text(text, encoding="utf-8")
