@@ -6,6 +6,8 @@ characters. `regex` knows them, and counts combining marks as parts of a word, w
 
 import regex
 
+VERSION = 1
+"""Version of what a word is, increased whenever that changes: part of the name of what is kept of words."""
 _WITHOUT_SPACES = "".join(
     rf"\p{{{script}}}" for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 )

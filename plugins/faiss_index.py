@@ -2,11 +2,12 @@
 
     dataset -> a sample -> centroids -> vectors by nearest centroid -> a query's lists
 
-The index is kept in the cache (`kept`). Building it holds all vectors in memory as float32; a search maps the file.
-Scores are those of the exact search, but a near vector is missed if its list is not read. Vectors too few for lists are
-searched exactly.
+The index is kept in the cache (`search.index`). Building it holds all vectors in memory as float32; a search maps the
+file. Scores are those of the exact search, but a near vector is missed if its list is not read. Vectors too few for
+lists are searched exactly.
 """
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from clearspan.common.progress import Bar
 from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.search.kept import kept
+from clearspan.pipelines.search.index import index_of
 from clearspan.pipelines.search.nearest import Hit, contents_of
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
@@ -45,11 +46,11 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
     if similarity not in ("cosine", "dot"):
         raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
     is_cosine = similarity == "cosine"
-    path = kept(
-        dataset, f"{VERSION} {similarity}", "faiss", lambda path: _write(faiss, dataset, is_cosine, path, quiet)
-    )
-    index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-    scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
+    built_by = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
+    write = functools.partial(_write, faiss, dataset, is_cosine, quiet)
+    with index_of(dataset, "faiss", built_by, write) as path:
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
     known = contents_of(dataset, set(rows[rows >= 0].tolist()))
     found = [
         [Hit(score, *known[row]) for score, row in zip(*of_query, strict=True) if row >= 0]
@@ -66,7 +67,7 @@ def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
     return rows
 
 
-def _write(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: bool) -> None:
+def _write(faiss: Any, dataset: Dataset, is_cosine: bool, quiet: bool, path: Path) -> None:
     """Write the index of a dataset to a file."""
     lists = min(4 * int(dataset.num_examples**0.5), dataset.num_examples // SAMPLED)
     step = max(1, dataset.num_examples // (SAMPLED * max(lists, 1)))

@@ -4,7 +4,7 @@
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
 shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where
-their names are their hashes.
+their names are their hashes; a copy that was damaged since is downloaded again (`common.kept`).
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
+from clearspan.common.kept import is_whole
 from clearspan.common.sealed import FileInfo, HashingFile
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
@@ -153,7 +154,7 @@ class Dataset:
         for name, sha256 in files.items():
             if not is_remote:
                 read_resource(str(local), name, sha256)
-            elif not (local / name).exists() or storage.sha256(str(local / name)) != sha256:
+            elif not is_whole(local / name, sha256):
                 write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
         for name in storage.list_files(str(local)):
             if name not in files and not name.startswith("."):
@@ -178,8 +179,9 @@ class Dataset:
         source = storage.join(self.folder, shard.name)
         if storage.is_remote(self.folder):
             local = cache_folder() / f"{shard.sha256}.tar"
-            if not local.exists():
-                storage.download(source, local)
+            if is_whole(local, shard.sha256):
+                return local
+            storage.download(source, local)
         else:
             local = Path(source)
             if not local.exists():

@@ -2,12 +2,13 @@
 
     score of a text = w z(similarity of the vectors) + (1 - w) z(BM25)
 
-Of equal scores, the higher id is first, as in `nearest`. The BM25 index is built once (`kept`) and mapped into
+Of equal scores, the higher id is first, as in `nearest`. The BM25 index is built once (`search.index`) and mapped into
 memory; building it holds the numbers of all words. A search is exact: it scores every text for a block of queries,
 and memory holds these scores.
 """
 
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +16,10 @@ import numpy as np
 
 from clearspan.common.progress import Bar
 from clearspan.common.ranking import BM25, first, rounded, scale_and_shift
+from clearspan.common.terminal import one_line
+from clearspan.common.words import VERSION as WORDS
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.kept import kept
+from clearspan.pipelines.search.index import index_of
 from clearspan.pipelines.search.nearest import Hit, Similarity, contents_of
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
@@ -47,10 +50,14 @@ def search(
         PipelineError: the dataset keeps no texts, or they hold no word.
         ShardError: a shard is damaged.
     """
-    words = _Words(kept(dataset, f"{VERSION} bm25", "bm25", lambda path: _write(dataset, path, quiet)))
+    built_by = {"version": VERSION, "words": WORDS, **{name: version(name) for name in ("bm25s", "regex")}}
     size = max(1, TOGETHER // dataset.num_examples)
     found: list[list[tuple[int, float]]] = []
-    with Bar(dataset.num_examples * -(-len(texts) // size), "searching", quiet, unit="vector") as bar:
+    with (
+        index_of(dataset, "bm25", built_by, lambda path: _write(dataset, path, quiet)) as path,
+        Bar(dataset.num_examples * -(-len(texts) // size), "searching", quiet, unit="vector") as bar,
+    ):
+        words = _Words(path)
         for start in range(0, len(texts), size):
             scores = words.scores(texts[start : start + size], dataset.num_examples)
             _scale(scores, 1 - weight)
@@ -103,6 +110,7 @@ class _Words:
 
 def _write(dataset: Dataset, path: Path, quiet: bool) -> None:
     """Write the index of a dataset's texts to a file."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     with Bar(dataset.num_examples, f"indexing {dataset.num_examples:,} texts", quiet, unit="text") as bar:
@@ -112,7 +120,10 @@ def _write(dataset: Dataset, path: Path, quiet: bool) -> None:
     words = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
     weights = index.weights
     arrays = {"words": words, "weights": weights.data, "rows": weights.indices.astype(np.int32)}
-    save_file({**arrays, "ends": weights.indptr.astype(np.int64)}, path)
+    try:
+        save_file({**arrays, "ends": weights.indptr.astype(np.int64)}, path)
+    except SafetensorError as error:
+        raise PipelineError(f"{path}: the index cannot be written (is the disk full?): {one_line(error)}") from None
 
 
 def _texts(dataset: Dataset, bar: Bar) -> Iterator[str]:

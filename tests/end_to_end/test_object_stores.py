@@ -93,6 +93,23 @@ def test_a_damaged_download_is_not_trained_on_and_not_kept(published: str, tmp_p
     assert not (tmp_path / "cache" / f"{shard.sha256}.tar").exists()
 
 
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.slow
+def test_a_copy_that_is_damaged_after_the_download_is_named_and_downloaded_again(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = Dataset(published)
+    expected, tokenizer = batches(published, 20), dataset.local_tokenizer()
+    copies = [tmp_path / "cache" / f"{dataset.shards[0].sha256}.tar", tokenizer / "tokenizer.json"]
+    for copy in copies:
+        whole = copy.read_bytes()
+        for damaged in (whole[:-100], whole[:600] + bytes([whole[600] ^ 1]) + whole[601:]):
+            copy.write_bytes(damaged)
+            assert batches(published, 20) == expected and dataset.local_tokenizer() == tokenizer
+            assert copy.read_bytes() == whole
+            assert f"{copy}: damaged since it was kept: deleted, and made again\n" in capsys.readouterr().err
+
+
 HIDDEN = ("._a.txt", ".DS_Store", "Thumbs.db", "b/desktop.ini", "b/._c.txt", "__MACOSX/a.txt", ".git/d.txt")
 
 

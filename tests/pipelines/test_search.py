@@ -1,8 +1,11 @@
 """The nearest vectors: those that sorting all of them finds, from the dataset's own model alone."""
 
 import json
+import random
 import shutil
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -139,6 +142,52 @@ def test_a_hybrid_search_is_that_of_scoring_every_text(
     assert len(list((tmp_path / "cache").glob("*.bm25"))) == 1
     default = clearspan.search(made, QUERIES, encoder, top=7, hybrid=True)
     assert default == clearspan.search(made, QUERIES, encoder, top=7, hybrid=HYBRID_WEIGHT) != found
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options"), [("bm25", {"hybrid": 0.3}), ("faiss", {"index": "faiss"})])
+def test_a_damaged_index_is_named_and_built_again(
+    kind: str,
+    options: dict[str, Any],
+    made: Path,
+    encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if kind == "faiss":
+        pytest.importorskip("faiss")
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+
+    def found() -> list[list[nearest.Hit]]:
+        return clearspan.search(made, QUERIES, encoder, top=7, **options)
+
+    expected = found()
+    (path,) = (tmp_path / "cache").glob(f"*.{kind}")
+    whole, draws = path.read_bytes(), random.Random(kind)
+    places = [draws.randrange(len(whole) - 4096) for _ in range(3)]
+    for damaged in (*(whole[:at] + bytes(4096) + whole[at + 4096 :] for at in places), whole[: len(whole) // 2]):
+        path.write_bytes(damaged)
+        capsys.readouterr()
+        assert found() == expected
+        assert capsys.readouterr().err == f"{path}: damaged since it was kept: deleted, and made again\n"
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["words", "bm25s"])
+def test_another_version_of_what_builds_an_index_builds_another(
+    change: str, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    clearspan.search(made, QUERIES, encoder, hybrid=True)
+    if change == "words":
+        monkeypatch.setattr(hybrid, "WORDS", 2)
+    else:
+        monkeypatch.setattr(hybrid, "version", lambda name: "9.9" if name == change else version(name))
+    clearspan.search(made, QUERIES, encoder, hybrid=True)
+    assert len(list((tmp_path / "cache").glob("*.bm25"))) == 2
 
 
 def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder: Path, tmp_path: Path) -> None:

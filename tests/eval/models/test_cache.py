@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from clearspan.common.files import TEMPORARY
 from clearspan.eval.models.cache import Cache
+from clearspan.eval.models.embed import Embedder
 
 DIM = 6
 FORK = multiprocessing.get_context("fork")
@@ -52,6 +54,56 @@ def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) 
     cache.add(["text"], rows_of(["text"]))  # still works
     assert Cache(tmp_path, DIM).find(["text"]).tolist() == [0]
     assert len(list(tmp_path.glob("*.npy"))) == 6
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize("damage", ["zeroed", "flipped", "moved"])
+def test_a_damaged_row_is_named_and_computed_again_and_the_others_are_used(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["one", "two", "three", "four"]
+    Cache(tmp_path, DIM).add(texts, rows_of(texts))
+    (path,) = tmp_path.glob("*.rows.npy")
+    rows = np.load(path)
+    if damage == "moved":
+        rows[:2] = rows[:2][::-1]
+    else:
+        rows[:2] = 0 if damage == "zeroed" else (rows[:2].view(np.uint32) ^ (1 << 7)).view(np.float32)
+    np.save(path, rows)
+    calls: list[list[str]] = []
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        calls.append(sorted(texts))
+        return rows_of(list(texts))
+
+    np.testing.assert_array_equal(Embedder(encode, Cache(tmp_path, DIM)).embed(texts), rows_of(texts))
+    assert capsys.readouterr().err == f"{path}: 2 rows damaged since kept: computed again\n"
+    np.testing.assert_array_equal(Embedder(encode, Cache(tmp_path, DIM)).embed(texts), rows_of(texts))
+    assert calls == [["one", "two"]] and capsys.readouterr().err == ""
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_any_damage_to_a_file_of_the_cache_is_noticed_or_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each seventh byte flipped, and cuts: the right rows or none, and the next run is quiet again."""
+    texts = ["one", "two", "three"]
+    Cache(tmp_path, DIM).add(texts, rows_of(texts))
+    whole = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for path, content in whole.items():
+        flips = [content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :] for at in range(0, len(content), 7)]
+        for damaged in [*flips, *(content[:size] for size in (0, 40, 128, len(content) - 5))]:
+            for each, bytes_of in whole.items():
+                each.write_bytes(bytes_of)
+            path.write_bytes(damaged)
+            embedder = Embedder(lambda texts: rows_of(list(texts)), Cache(tmp_path, DIM))
+            np.testing.assert_array_equal(embedder.embed(texts), rows_of(texts))
+            capsys.readouterr()
+            again = Embedder(lambda texts: rows_of(list(texts)), Cache(tmp_path, DIM))
+            np.testing.assert_array_equal(again.embed(texts), rows_of(texts))
+            assert again.num_cached == 3 and capsys.readouterr().err == ""
+            for new in set(tmp_path.iterdir()) - whole.keys():
+                new.unlink()
 
 
 def killed(folder: Path) -> None:

@@ -1,0 +1,109 @@
+"""What is kept and used again is checked before each use; what is damaged is named on stderr and made again.
+
+    file   kept(name, make) -> its path in the cache    checked by the SHA-256 in NAME.json, written after it
+           is_whole(path, sha256)                       for whoever knows the hash already
+    rows   checksums(rows, keys)                        one a row, for whoever reads a few of many
+
+A copy may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do not
+notice: an index of which a block is zero has other hits. Hashing takes about half a second for a gigabyte.
+"""
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.files import (
+    cache_folder,
+    move,
+    remove_temporaries,
+    sha256,
+    temporary_folder,
+    temporary_name,
+    write_bytes,
+)
+from clearspan.common.sealed import seal, unseal
+from clearspan.common.terminal import visible
+
+RECORD = ".json"
+"""Suffix of the file beside a kept one that holds its hash."""
+STALE_S = 24 * 3600
+"""Age in seconds at which a temporary file was left by a process that is gone."""
+
+
+def tell(problem: str) -> None:
+    """Print a line about a kept thing on stderr."""
+    print(visible(problem), file=sys.stderr)
+
+
+def is_whole(path: Path, expected: str) -> bool:
+    """Return whether a file is there and has the SHA-256 `expected`; delete a damaged one, and say so on stderr.
+
+    Raises:
+        OSError: the file cannot be read or deleted.
+    """
+    if not path.exists():
+        return False
+    if sha256(path) == expected:
+        return True
+    path.unlink(missing_ok=True)
+    tell(f"{path}: damaged since it was kept: deleted, and made again")
+    return False
+
+
+@contextlib.contextmanager
+def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Yield the path of a file in the cache, as `make` wrote it; make it if it is missing or damaged.
+
+    Where the cache cannot be used, a line on stderr says so, and the file is made in a temporary folder.
+
+    Args:
+        name: the file's name, which says everything that its content depends on.
+        make: function that writes the file to a path.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            path = cache_folder() / name
+            if not (is_kept := _is_kept(path)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                remove_temporaries(path.parent, older_than_s=STALE_S)
+                (probe := path.with_name(temporary_name(name))).touch()
+                probe.unlink()
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            tell(f"the cache cannot be used ({reason}): this time its content is made anew, and not kept")
+            path, is_kept = Path(stack.enter_context(temporary_folder())) / name, False
+        if not is_kept:
+            temporary = path.with_name(temporary_name(name))
+            try:
+                make(temporary)
+                record = seal({"file": sha256(temporary)})
+                move(temporary, path)
+                write_bytes(path.with_name(name + RECORD), record)
+            finally:
+                temporary.unlink(missing_ok=True)
+        yield path
+
+
+def _is_kept(path: Path) -> bool:
+    """Return whether a file is as its record says; there is no record if a kill came between the two."""
+    record = path.with_name(path.name + RECORD)
+    if not path.exists() or not record.exists():
+        return False
+    try:
+        expected = str(unseal(record.read_bytes())["file"])
+    except (ValueError, KeyError) as error:
+        tell(f"{record}: damaged since it was kept ({error}): its file is made again")
+        return False
+    return is_whole(path, expected)
+
+
+def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the CRC-32 of each of n contiguous rows after its key (n,), so that no row passes for another: (n,)."""
+    crcs = (zlib.crc32(row, key) for row, key in zip(rows, keys.tolist(), strict=True))
+    return np.fromiter(crcs, np.uint32, len(keys))

@@ -1,0 +1,126 @@
+"""A kept file is checked before each use: a damaged one is named, made again, and never used."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clearspan.common import kept as module
+from clearspan.common.kept import RECORD, checksums, kept
+from clearspan.common.words import VERSION, words
+
+CONTENT = b"An index of many texts. " * 400
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Maker:
+    """Writer of a file that counts its calls."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, path: Path) -> None:
+        self.times += 1
+        path.write_bytes(CONTENT)
+
+
+def read(make: Maker) -> bytes:
+    with kept("a.index", make) as path:
+        return path.read_bytes()
+
+
+def test_a_file_is_made_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make = Maker()
+    assert [read(make) for _ in range(3)] == [CONTENT] * 3 and make.times == 1
+    assert sorted(path.name for path in cache.iterdir()) == ["a.index", f"a.index{RECORD}"]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize("name", ["a.index", f"a.index{RECORD}"])
+def test_any_damage_is_named_and_the_file_is_made_again(
+    cache: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, draws = Maker(), random.Random(name)
+    read(make)
+    path = cache / name
+    whole = path.read_bytes()
+    zeroed = whole[:32] + bytes(min(4096, len(whole) - 40)) + whole[32 + min(4096, len(whole) - 40) :]
+    flips = [draws.randrange(len(whole) - 1) for _ in range(20)]
+    damages = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in flips]
+    for damaged in [*damages, whole[: len(whole) // 2], b"", zeroed]:
+        path.write_bytes(damaged)
+        before = make.times
+        assert read(make) == CONTENT and make.times == before + 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"{path}: damaged since it was kept") and said.count("\n") == 1
+        assert read(make) == CONTENT and make.times == before + 1
+
+
+def test_a_file_whose_record_was_not_written_is_made_again(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after a kill between the two."""
+    make = Maker()
+    read(make)
+    (cache / f"a.index{RECORD}").unlink()
+    (cache / "a.index").write_bytes(b"of another run")
+    assert read(make) == CONTENT and make.times == 2 and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("place", ["/proc/no-folder-can-be-here", f"{__file__}/below-a-file"])
+def test_without_a_cache_the_file_is_made_for_this_time(
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLEARSPAN_CACHE", place)
+    make = Maker()
+    with kept("a.index", make) as path:
+        assert path.read_bytes() == CONTENT
+    assert not path.exists()
+    said = capsys.readouterr().err
+    assert said.startswith(f"the cache cannot be used ({place}") and said.count("\n") == 1
+
+
+def test_a_file_that_is_not_ours_to_read_is_not_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = Maker()
+    read(make)
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, os.strerror(13), str(path))
+
+    monkeypatch.setattr(module, "is_whole", lambda path, _: refuse(path))
+    assert read(make) == CONTENT
+    assert f"the cache cannot be used ({cache / 'a.index'}: Permission denied)" in capsys.readouterr().err
+
+
+def test_a_failed_try_leaves_nothing(cache: Path) -> None:
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise ValueError("no texts")
+
+    with pytest.raises(ValueError, match="no texts"), kept("a.index", fail):
+        pass
+    assert list(cache.iterdir()) == []
+
+
+def test_the_checksum_of_a_row_holds_its_key() -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    keys = np.array([7, 8, 7], np.uint32)
+    found = checksums(rows, keys)
+    assert len(set(found.tolist())) == 3
+    assert checksums(rows[::-1].copy(), keys).tolist() != found.tolist()
+    assert checksums(rows, keys[[1, 0, 2]])[:2].tolist() != found[:2].tolist()
+
+
+def test_other_words_are_another_version() -> None:
+    """Whoever changes what a word is increases `words.VERSION`, which kept indexes are named by, and these words."""
+    text = "Straße: 2 naïve co-authors’ e-mails, 東京タワー — don't; หมา, क्षेत्र 3.5 x_y ﬁn"
+    found = "Straße naïve co authors mails 東 京 タ ワ don ห ม า क्षेत्र x_y ﬁn"
+    assert (VERSION, " ".join(words(text))) == (1, found)
