@@ -22,7 +22,7 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
-from clearspan.pipelines.kinds.text_inputs import TextReading, texts_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import Tally
@@ -129,14 +129,14 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally) -> Iterator[str]:
 
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
     """Learn the tokenizer, and publish its files and the summary."""
-    tally = Tally(("empty",), options.max_bad_fraction)
+    tally = Tally((EMPTY,), options.max_bad_fraction)
     counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:
         ids = learn_tokenizer(_texts(options, plan, tally), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
             raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
-        empty, text_bytes, examples = counts.filtered["empty"], counts.sums["text_bytes"], counts.bad_examples
+        empty, text_bytes, examples = counts.filtered[EMPTY], counts.sums["text_bytes"], counts.bad_examples
         summary = Summary(options.output, ids, counts.read, counts.kept, empty, counts.bad, text_bytes, examples)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
         for path in Path(temporary).iterdir():
