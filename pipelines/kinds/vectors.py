@@ -40,7 +40,7 @@ from clearspan.common.terminal import one_line
 from clearspan.pipelines.beside import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import Dedup
-from clearspan.pipelines.kinds.text_inputs import TextInputs, grouped, text_id, texts_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TextInputs, grouped, text_id, texts_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards import vectors
@@ -143,7 +143,7 @@ class Vectors(ModelOptions, TextInputs):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("empty",)
+        return (EMPTY,)
 
     @property
     def bytes_per_s(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units.keys import ID_BITS
+from clearspan.shards import Manifest
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
 """HELD_OUT: kept, in the held-out part."""
@@ -71,3 +72,12 @@ class Curation:
         below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
         is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below
         return is_held
+
+
+def held_out_share(manifest: Manifest) -> str:
+    """Return what share of a dataset is held out, beside what was asked; "" for a dataset without a held-out part."""
+    asked, held = manifest.fingerprint["options"].get("holdout_fraction"), manifest.counts["filtered"].get("held_out")
+    if not asked or held is None:
+        return ""
+    total = held + manifest.counts["kept"]
+    return f"held out {held:,} of {total:,} {manifest.kind}: {100 * held / total:.3g} % (asked: {100 * asked:.3g} %)"

@@ -51,12 +51,13 @@ def test_an_arrays_elements_are_its_records(array: list, indent: int | None, esc
 
 
 def test_an_element_that_is_no_record_is_bad_and_the_next_are_read() -> None:
-    found = elements(b'[3, {"text": "caf\xe9"}, [1], null, {"text": "b"}]')
+    found = elements(b'[3, {"text": "caf\xe9"}, [1], null, true, {"text": "b"}]')
     assert [record.problem for record in found] == [
         "neither a JSON object nor a string but a number",
         "invalid UTF-8 at byte 13 of the element",
         "neither a JSON object nor a string but an array",
-        "neither a JSON object nor a string but null",
+        "",
+        "neither a JSON object nor a string but true or false",
         "",
     ]
 
