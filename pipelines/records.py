@@ -9,6 +9,8 @@ from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
 """Number of leading bytes of a bad record that are written down."""
+INVALID = "invalid UTF-8"
+"""The beginning of a problem of text in another encoding."""
 MAX_BYTES = 64_000_000
 """Default size in bytes above which a record is bad."""
 

@@ -31,6 +31,7 @@ from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts, recoding
+from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
@@ -220,6 +221,9 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
         fingerprint["options"]["taken"] = inputs.classes.taken
     plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
+    seconds = sum(unit.text_bytes for unit in plan.units) / kind.bytes_per_s
+    if seconds >= first_look.LONG_S and not reading.as_bytes and not planning.began(options.output):
+        first_look.check_first(plan.root, plan.inputs, reading, kind.check, options.max_bad_fraction)
     job = Job(
         folder=options.output,
         plan=plan.sha256,

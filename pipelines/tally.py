@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import HEAD_BYTES, Record
+from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
 
 Made = TypeVar("Made")
 EARLY_STOP = 1000
@@ -116,7 +116,7 @@ class Counts:
         """Return one line on what is wrong with the bad records."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
-        is_encoding = any(reason.startswith("invalid UTF-8") for _, reason in self.bad_examples)
+        is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
         mend = f": {NOT_UTF8}" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 

@@ -22,7 +22,7 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
-from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, texts_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, Reading
@@ -30,6 +30,7 @@ from clearspan.pipelines.tally import Tally, recoding
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.first_look import check_first
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
@@ -78,6 +79,14 @@ class Vocabulary(TextReading, CorpusOptions):
         output = Path(self.output)
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
+        if not planning.began(self.output):
+            check_first(
+                plan.root,
+                plan.inputs,
+                self.reading(),
+                lambda record: text_of(record, self.text_field),
+                self.max_bad_fraction,
+            )
         claim(self.output, planning.NAME, plan.to_json())
         with contextlib.suppress(Exception):  # of any library: what is not whole is learned again
             known = json.loads((output / SUMMARY).read_bytes())

@@ -19,7 +19,7 @@ from annotated_types import Ge, Le
 
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts, Tally
+from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards.manifest import FILES_FOLDER
 
 
@@ -123,6 +123,13 @@ class Kind(Options, ABC):
     @abstractmethod
     def reading(self) -> Reading:
         """Return which content of the inputs are records, and in which form readers give them."""
+
+    def check(self, record: Record) -> None:
+        """Raise RecordError if a record is bad, as far as that shows before it is processed. The first records are
+        checked before a long run begins.
+        """
+        if record.problem:
+            raise RecordError(record.problem)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the files that shape the examples, besides the options. They are published in the dataset's folder.

@@ -89,6 +89,12 @@ class Pairs(Triplets):
             return super(Triplets, self).reading()
         return dataclasses.replace(super().reading(), by_order=False)
 
+    def check(self, record: Record) -> None:
+        if self.structure:
+            TextInputs.check(self, record)
+        else:
+            self.cells(record)  # a record without the fields is filtered
+
     def worker(self, resources: Mapping[str, bytes]) -> "PairWorker":
         return PairWorker(self, self.tokenization_of(resources), excluded_of(resources))
 

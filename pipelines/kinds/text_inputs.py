@@ -93,6 +93,9 @@ class TextInputs(TextReading, Kind):
             own["same_text"] = same_text.VERSION
         return {**{name: getattr(self, name) for name in names}, **own}
 
+    def check(self, record: Record) -> None:
+        text_of(record, self.text_field)
+
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
     """Return a record's text, and the same in UTF-8; "" for null. In a JSON object the text is `field` (None: "text"),

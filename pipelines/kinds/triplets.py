@@ -132,6 +132,39 @@ class Triplets(TextKind):
             super().reading(), columns=self.column_sets, by_order=by_order, option=self.option, whole=self.nli
         )
 
+    @functools.cached_property
+    def rows(self) -> Reading:
+        """How rows are read."""
+        return self.reading()
+
+    def check(self, record: Record) -> None:
+        try:
+            self.cells(record)
+        except MissingFieldError as problem:
+            raise RecordError(str(problem)) from None  # a bad row
+
+    def cells(self, record: Record) -> list[Any]:
+        """Return the values of a row's columns.
+
+        Raises:
+            MissingFieldError: a good record lacks one of them.
+            RecordError: the record is bad, or no row.
+        """
+        if record.problem:
+            raise RecordError(record.problem)
+        value = record.value
+        if not isinstance(value, dict):
+            raise RecordError("a text, not a row of columns")
+        columns = chosen(list(value), self.rows)
+        if columns is None:
+            named = wanted(self.column_sets)
+            mend = f"name them in order with {self.rows.option}"
+            of_labels = dataclasses.replace(self.rows, columns=nli.COLUMNS, by_order=False)
+            if chosen(list(value), of_labels) and not self.named:
+                mend = "add --nli"
+            raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
+        return [value[column] for column in columns]
+
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
@@ -144,10 +177,6 @@ class Triplets(TextKind):
 class TripletWorker(TextWorker[Triplets]):
     """Worker of the kind `triplets`."""
 
-    @functools.cached_property
-    def reading(self) -> Reading:
-        return self.kind.reading()
-
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every row in `tally`.
 
@@ -159,7 +188,7 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
         """Yield the rows to keep, many at a time."""
-        rows, is_checked = self._rows(records, tally), not self.reading.by_order
+        rows, is_checked = self._rows(records, tally), not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
             if not is_checked:
                 _check_texts(group)
@@ -214,20 +243,7 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
-        if record.problem:
-            raise RecordError(record.problem)
-        value = record.value
-        if not isinstance(value, dict):
-            raise RecordError("a text, not a row of columns")
-        columns = chosen(list(value), self.reading)
-        if columns is None:
-            named = wanted(self.kind.column_sets)
-            mend = f"name them in order with {self.reading.option}"
-            of_labels = dataclasses.replace(self.reading, columns=nli.COLUMNS, by_order=False)
-            if chosen(list(value), of_labels) and not self.kind.named:
-                mend = "add --nli"
-            raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
-        return [value[column] for column in columns]
+        return self.kind.cells(record)
 
     def _prepared(self, texts: tuple[str, ...], source: str) -> TripletRow:
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source)

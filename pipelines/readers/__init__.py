@@ -45,6 +45,8 @@ TEXTS = ("csv", "json", "jsonl", "lines", "text")
 """Formats whose files may have another encoding than UTF-8."""
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
+FIRST_FILES = 64
+"""Inputs of which the first records are looked at."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
 HASHED_BYTES = 1 << 18
@@ -76,7 +78,7 @@ def read_pieces(
                 contents.append(content(root, piece))
             try:
                 with _content(path, stored, entry) as stream:
-                    yield from _records(path, stream, piece, reading)
+                    yield from _records(root, stream, piece, reading)
                     num_read = stored.tell()
             except PipelineError:
                 if (now := storage.status(path)) != status:
@@ -111,10 +113,25 @@ def content(root: str, piece: Piece) -> str:
     return digest.hexdigest()
 
 
-def first_records(root: str, entries: Iterable[Input], reading: Reading, number: int) -> list[Record]:
-    """Return the first records of the first input that has columns or fields; none if no input has any."""
-    entry = next((entry for entry in entries if entry.format in TABLES), None)
-    return [] if entry is None else _head(root, entry, reading, number)
+def first_records(
+    root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
+) -> list[Record]:
+    """Return about this number of first records, of at most FIRST_FILES inputs that are spread over all of them.
+
+    Args:
+        any_format: of all inputs, not only of those whose records may have columns or fields.
+
+    Raises:
+        PipelineError: the beginning of a file is damaged.
+    """
+    chosen = [entry for entry in entries if any_format or entry.format in TABLES]
+    num_files = min(FIRST_FILES, number, len(chosen))
+    if not num_files:
+        return []
+    spread = [chosen[place * len(chosen) // num_files] for place in range(num_files)]
+    each = -(-number // num_files)
+    heads = (_head(root, entry, reading, each) for entry in spread)
+    return list(itertools.islice(itertools.chain.from_iterable(heads), number))
 
 
 def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
@@ -123,9 +140,8 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
     Raises:
         PipelineError: the beginning of the file is damaged.
     """
-    path = storage.join(root, entry.name)
-    with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
-        return list(itertools.islice(_records(path, stream, Piece(entry, 0, None), reading, True), number))
+    with content(root, entry) as stream:
+        return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), reading, is_head=True), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
@@ -135,6 +151,18 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[
     records = first_records(root, entries, reading, 1)
     read = [columns.chosen(list(record.value), reading) for record in records if isinstance(record.value, dict)]
     return [f"read from {records[0].name}: {', '.join(names)}" for names in read if names]
+
+
+@contextlib.contextmanager
+def content(root: str, entry: Input) -> Iterator[BinaryIO]:
+    """Open an input, decompressed as it is read.
+
+    Raises:
+        PipelineError: what is read of it is damaged.
+    """
+    path = storage.join(root, entry.name)
+    with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
+        yield stream
 
 
 @contextlib.contextmanager
@@ -149,19 +177,19 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _records(path: str, stream: BinaryIO, piece: Piece, reading: Reading, is_head: bool = False) -> Iterator[Record]:
+def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading, is_head: bool = False) -> Iterator[Record]:
     """Yield the records of a piece, from the content of its file.
 
     Args:
         is_head: only the first records are wanted.
     """
     read = READERS.get(piece.input.format) or own_format(piece.input.format).read
-    encoding = _encoding(path, piece, reading, is_head)
+    encoding = _encoding(root, piece, reading, is_head)
     records = read(transcoded(stream, encoding), piece, reading)
     yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
 
 
-def _encoding(path: str, piece: Piece, reading: Reading, is_head: bool) -> str | None:
+def _encoding(root: str, piece: Piece, reading: Reading, is_head: bool) -> str | None:
     """Return the encoding in which a piece is read; None for UTF-8, and for formats that have none.
 
     With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
@@ -169,5 +197,5 @@ def _encoding(path: str, piece: Piece, reading: Reading, is_head: bool) -> str |
     """
     if piece.input.format not in TEXTS or reading.encoding != AUTO:
         return reading.encoding if piece.input.format in TEXTS else None
-    with storage.open_input(path) as stored, _content(path, stored, piece.input) as stream:
+    with content(root, piece.input) as stream:
         return encodings.detected(itertools.islice(chunks(stream), 1 if is_head else None))

@@ -119,4 +119,4 @@ def _likeliest(sample: bytes) -> str | None:
 
 def described(encoding: str) -> str:
     """Return an encoding for fingerprints: `auto` with the version of the library that decides."""
-    return f"{AUTO}, charset-normalizer {version('charset-normalizer')}" if encoding == AUTO else encoding
+    return f"{AUTO} (charset-normalizer {version('charset-normalizer')})" if encoding == AUTO else encoding

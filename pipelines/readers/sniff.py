@@ -115,7 +115,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     is_whole = len(head) < LOOK_BYTES
     if encoding == AUTO:
         encoding = detected([head])
-    elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and _is_utf8(head if is_whole else head[:-4]):
+    elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head if is_whole else head[:-4]):
         raise PipelineError(f"{path}: UTF-8, not {encoding}: leave --encoding out, or use auto if files differ")
     if encoding:
         head = transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read()
@@ -163,7 +163,8 @@ def is_arrow(head: bytes) -> bool:
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
 
 
-def _is_utf8(line: bytes) -> bool:
+def is_utf8(line: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,18 +1,21 @@
-"""Text in another encoding than UTF-8: `--encoding` reads it in every format and packing, as UTF-8."""
+"""Text in another encoding than UTF-8: `--encoding` reads it in every format and packing, as UTF-8; `auto` finds it."""
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces, streams
 from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import Dataset
-from tests.pipelines.conftest import Command
+from tests.pipelines.conftest import Command, logged, rows, summary
 from tests.pipelines.packings import tar
 
 GERMAN = ["Größe lässt sich streiten.", 'Müller rief: "Schöne Grüße,\naus Köln!"', "Über Äpfel – nur für 5 €."]
@@ -75,9 +78,7 @@ def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_file_that_is_utf8_is_not_read_as_another_encoding(name: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        PipelineError, match=f"{name}: UTF-8, not cp1252: leave --encoding out, or use auto if files differ"
-    ):
+    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: leave --encoding out, or use auto"):
         read(name, "\n".join(GERMAN).encode(), tmp_path, "cp1252", "line")
 
 
@@ -103,3 +104,128 @@ def test_the_dataset_records_the_encoding_and_does_not_continue_with_another(dir
     assert dataset.num_examples == 3 and dataset.manifest.fingerprint["options"]["encoding"] == "cp1252"
     other = direct(*words, "--encoding", "cp1250")
     assert other.code == 1 and 'options.encoding: "cp1252" there, "cp1250" now' in other.err
+
+
+RUSSIAN = "Сова охотится ночью над тихими полями, пока крестьяне спят в своих домах."
+POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źrebię, żółw i łoś też."
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Two hundred texts of a folder, of which five are not UTF-8, and one is damaged UTF-8."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(194):
+        (folder / f"{number:03}.txt").write_text(f"{GERMAN[number % 3]} {number}", encoding="utf-8")
+    (folder / "cp1252.txt").write_bytes(" ".join(GERMAN).encode("cp1252"))
+    (folder / "koi8.txt").write_bytes(RUSSIAN.encode("koi8_r"))
+    (folder / "polish.txt").write_bytes(POLISH.encode("cp1250"))
+    (folder / "japanese.txt").write_bytes("".join(JAPANESE).encode("shift_jis"))
+    (folder / "utf16.txt").write_bytes(RUSSIAN.encode("utf-16"))
+    (folder / "damaged.txt").write_bytes(" ".join(GERMAN).encode() + b" \xff")
+    return folder
+
+
+FOUND = {"cp1252": 1, "koi8-r": 1, "cp1250": 1, "cp932": 1, "utf-16": 1}
+
+
+@pytest.mark.guarantee("encoding-auto")
+def test_auto_reads_each_file_in_its_own_encoding_and_names_it(
+    direct: Command, mixed: Path, tmp_path: Path, roberta_tokenizer: Path
+) -> None:
+    words = ("--input", mixed, "--min-tokens", "1", "--encoding", "auto", "--max-bad-fraction", "0.01")
+    outcome = summary(direct(*words, "--json"))
+    assert outcome["encodings"] == FOUND and (outcome["kept"], outcome["bad"]) == (199, 1)
+    assert ["koi8.txt", "koi8-r"] in outcome["recoded"] and len(outcome["recoded"]) == 5
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    texts = {row["source"]: tokenizer.decode(row["tokens"]) for row in rows(tmp_path / "out")}
+    assert texts["cp1252.txt"] == " ".join(GERMAN) and texts["000.txt"] == f"{GERMAN[0]} 0"
+    assert texts["koi8.txt"] == texts["utf16.txt"] == RUSSIAN and texts["polish.txt"] == POLISH
+    assert texts["japanese.txt"] == "".join(JAPANESE)
+    (rejected,) = logged(tmp_path / "out" / "_rejected")
+    assert rejected["source"] == "damaged.txt"
+    said = direct(*words).out
+    assert "1 cp1252, 1 cp932, 1 koi8-r, 1 utf-16: cp1252.txt (cp1252)" in said
+
+
+@pytest.mark.guarantee("encoding-auto")
+@pytest.mark.parametrize("packing", ["units of one file", "a tar"])
+def test_what_auto_finds_does_not_depend_on_units_or_packing(
+    direct: Command, mixed: Path, tmp_path: Path, packing: str
+) -> None:
+    words = ("--min-tokens", "1", "--encoding", "auto", "--max-bad-fraction", "0.01", "--json")
+    assert direct("--input", mixed, *words).code == 0
+    inputs, options = mixed, ("--unit-bytes", "1")
+    if packing == "a tar":
+        (tmp_path / "a.tar").write_bytes(tar({path.name: path.read_bytes() for path in sorted(mixed.iterdir())}))
+        inputs, options = tmp_path / "a.tar", ()
+    outcome = summary(direct("--input", inputs, *words, *options, "--output", tmp_path / "other"))
+    assert outcome["encodings"] == FOUND
+    one, other = ({(row["id"], tuple(row["tokens"])) for row in rows(tmp_path / name)} for name in ("out", "other"))
+    assert one == other
+
+
+@pytest.mark.guarantee("encoding-auto")
+def test_auto_finds_what_lies_behind_the_beginning_of_a_file(tmp_path: Path) -> None:
+    lines = [b"plain ascii text\n"] * 100_000 + [GERMAN[0].encode("cp1252")]
+    found = read("a.txt", b"".join(lines), tmp_path, "auto", "line")
+    assert found[-1].value == GERMAN[0] and found[-1].encoding == "cp1252"
+    many = [f'{{"text": "{RUSSIAN} {number}"}}\n'.encode("cp1251") for number in range(40)]
+    records = read("a.jsonl", b"".join(many), tmp_path, "auto")
+    assert [record.value["text"] for record in records] == [f"{RUSSIAN} {number}" for number in range(40)]
+
+
+def test_the_tokenizer_is_learned_from_the_same_texts(direct: Command, mixed: Path, tmp_path: Path) -> None:
+    words = ("--encoding", "auto", "--max-bad-fraction", "0.01", "--size", "300", "--output", tmp_path / "words")
+    learned = json.loads(direct("vocabulary", "--input", mixed, *words, "--json").out)
+    assert learned["encodings"] == FOUND and learned["texts"] == 199
+
+
+@pytest.fixture
+def long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take all work for long, so that the first records are looked at."""
+    monkeypatch.setattr(first_look, "LONG_S", 0.0)
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+def test_files_that_are_not_utf8_are_told_before_the_work(
+    direct: Command, mixed: Path, tmp_path: Path, long_work: None
+) -> None:
+    outcome = direct("--input", mixed, "--min-tokens", "1")
+    assert outcome.code == 1 and "utf16.txt: UTF-16 text: convert it to UTF-8, or pass --encoding" in outcome.err
+    (mixed / "utf16.txt").unlink()
+    outcome = direct("--input", mixed, "--min-tokens", "1")
+    assert outcome.code == 1 and not (tmp_path / "out").exists()
+    assert "5 of 199 files are not UTF-8, e.g. cp1252.txt, damaged.txt, japanese.txt" in outcome.err
+    assert "or auto for that of each file" in outcome.err
+    assert direct("--input", mixed, "--min-tokens", "1", "--max-bad-fraction", "0.1").code == 0
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("documents", "--text-field", "body"), 'no field "body" among text, n'),
+        (("pairs", "--fields", "x,y"), "no fields x,y among text, n: name them in order with --fields"),
+        (("vocabulary", "--text-field", "body"), 'no field "body" among text, n'),
+        (("triplets", "--columns", "a,b"), "no fields a,b among text, n: name them in order with --columns"),
+    ],
+)
+def test_a_wrong_field_or_encoding_is_told_before_the_work_whatever_the_first_file_holds(
+    direct: Command, tmp_path: Path, long_work: None, words: tuple[str, ...], complaint: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(20):
+        lines = (json.dumps({"text": f"{GERMAN[0]} {line}", "n": line}, ensure_ascii=False) for line in range(30))
+        (tmp_path / "in" / f"{number:02}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "in" / "00.jsonl").write_text('{"title": "a", "text": "b", "body": "c", "a": "d", "b": "e"}\n')
+    outcome = direct(words[0], "--input", tmp_path / "in", "--output", tmp_path / "out", *words[1:])
+    assert outcome.code == 1 and not (tmp_path / "out").exists()
+    assert complaint in outcome.err and outcome.err.count("\n") == 1
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+def test_a_few_bad_first_records_do_not_end_a_run(direct: Command, tmp_path: Path, long_work: None) -> None:
+    lines = ["# a comment", *(json.dumps({"text": f"{GERMAN[0]} {line}"}) for line in range(2000))]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert direct("--input", tmp_path / "a.jsonl", "--min-tokens", "1").code == 0

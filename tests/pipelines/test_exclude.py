@@ -239,7 +239,7 @@ def test_numbers_are_no_texts_to_look_for(tmp_path: Path, number: str) -> None:
         list(read_texts([str(tmp_path / "gold.txt")]))
 
 
-ABOUT = ("LICENSE", "licence.txt", "README.md", "Copying", "CITATION.cff", "notice.html")
+ABOUT = ("LICENSE", "licence.txt", "README.md", "Copying", "CITATION.cff", "NOTICE")
 
 
 def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""A look at the first records before the work: a wrong field, format or encoding ends the run in seconds.
+
+    inputs, spread over all of them -> their first records -> the kind's check -> an error if the run would fail
+
+Only a run that would take a while is looked at: a short one finds the same soon, and counts it exactly. The first
+records may be unlike the others, so that a few bad ones do not end the run, as they do at its end.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clearspan.common.progress import counted
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import content, first_records
+from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
+from clearspan.pipelines.records import INVALID, Input, Reading, Record
+from clearspan.pipelines.tally import NOT_UTF8, NUM_EXAMPLES, Counts, MissingFieldError, RecordError
+from clearspan.shards import storage
+
+LONG_S = 5.0
+"""Shortest work, by the kind's approximate rate, before which the first records are checked."""
+RECORDS = 1000
+MOST_WRONG = 0.05
+"""A larger part of the first records in a wrong encoding ends the run: unlike a header, that is not only at the
+beginning of files."""
+
+
+def check_first(
+    root: str, entries: Sequence[Input], reading: Reading, check: Callable[[Record], Any], most_bad: float
+) -> None:
+    """Check the first records of inputs that are spread over all of them.
+
+    Args:
+        check: raises RecordError for a record that is bad.
+        most_bad: part of the records that may be bad.
+
+    Raises:
+        PipelineError: most of them are bad, all lack the fields of a row, or too many are not UTF-8; or a file is
+            damaged.
+    """
+    if most_bad < 0.5:
+        _check_encodings(root, entries, reading, most_bad)
+        _check_records(first_records(root, entries, reading, RECORDS, any_format=True), check, most_bad)
+
+
+def _check_records(records: Sequence[Record], check: Callable[[Record], Any], most_bad: float) -> None:
+    num_read, problems = 0, list[tuple[Record, RecordError]]()
+    for record in records:
+        if not record.skipped:
+            num_read += 1
+            try:
+                check(record)
+            except RecordError as problem:
+                problems.append((record, problem))
+    lacking = sum(isinstance(problem, MissingFieldError) for _, problem in problems)
+    wrong = sum(str(problem).startswith(INVALID) for _, problem in problems)
+    are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
+    if problems and (are_bad or lacking == num_read):
+        examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]
+        counts = Counts(num_read, bad=len(problems), bad_examples=examples)
+        raise PipelineError(f"of the first records of the inputs, {counts.complaint()}")
+
+
+def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
+    """Raise PipelineError if every file is a text, and too many of them do not begin in UTF-8."""
+    if reading.encoding or reading.separator or any(entry.format != "text" for entry in entries):
+        return
+    by_name = {entry.name: entry for entry in entries}
+
+    def begins_wrong(name: str) -> bool:
+        with content(root, by_name[name]) as stream:
+            head = stream.read(LOOK_BYTES)
+        return not is_utf8(head if len(head) < LOOK_BYTES else head[:-4])
+
+    wrong = [
+        name for name, is_wrong in zip(by_name, storage.each(root, begins_wrong, by_name), strict=True) if is_wrong
+    ]
+    if len(wrong) > most_bad * len(entries):
+        raise PipelineError(
+            f"{len(wrong):,} of {counted(len(entries), 'file')} are not UTF-8, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
+            f"(allowed: --max-bad-fraction {most_bad:g}): {NOT_UTF8}"
+        )

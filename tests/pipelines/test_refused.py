@@ -1,0 +1,162 @@
+"""Files that hold no plain text are refused, with what to do, and extensions have no letter case."""
+
+import csv
+import gzip
+import io
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from clearspan.pipelines.readers.refused import BY_NAME
+from tests.pipelines.conftest import Command, rows, summary
+from tests.pipelines.packings import arrow, format_of, jsonl, parquet, tar
+
+OWLS = "The owl hunts at night over quiet fields, while the farmers sleep."
+
+
+def zipped() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("a.txt", OWLS)
+    return data.getvalue()
+
+
+PAGE = b"<!DOCTYPE html>\n<html><head><title>Owls</title></head><body><p>" + OWLS.encode() + b"</p></body></html>"
+CONTENTS = {
+    "page.html": PAGE,
+    "PAGE.HTM": PAGE,
+    "page.html.gz": gzip.compress(PAGE),
+    "page": PAGE,
+    "feed.xml": b"<?xml version='1.0'?><feed>owls</feed>",
+    "feed.cgi": b"<?xml version='1.0'?><feed>owls</feed>",
+    "letter.rtf": rb"{\rtf1\ansi Owls}",
+    "paper.pdf": b"%PDF-1.7\n1 0 obj\n",
+    "paper.txt": b"%PDF-1.7\n1 0 obj\n",
+    "report.docx": zipped(),
+    "book.epub": zipped(),
+    "corpus.zip": zipped(),
+    "corpus": zipped(),
+    "corpus.7z": b"7z\xbc\xaf\x27\x1c\0\4",
+    "corpus.rar": b"Rar!\x1a\x07\x01\0",
+    "table.xlsx": zipped(),
+    "000017.cls": b"3",
+}
+WORDS = {"zip": "unpack it", "7z": "unpack it", "rar": "unpack it", "html": "--format clearspan.plugins.web:Pages"}
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_file_that_holds_no_plain_text_is_refused_with_what_to_do(direct: Command, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(CONTENTS[name])
+    outcome = direct("--input", tmp_path / name)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1
+    assert str(tmp_path / name) in outcome.err
+    mends = {mend for _, mend in BY_NAME.values()}
+    assert any(mend in outcome.err for mend in mends), outcome.err
+    assert WORDS.get(name.rpartition(".")[2], "") in outcome.err
+
+
+@pytest.mark.guarantee("no-markup")
+def test_in_a_folder_such_files_are_skipped_if_the_user_says_so_and_counted(direct: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text(OWLS)
+    (folder / "b.html").write_bytes(PAGE)
+    (folder / "c.bin").write_bytes(b"\x89PNG\0\0")
+    words = ("--input", folder, "--min-tokens", "1")
+    refused = direct(*words)
+    assert refused.code == 1 and "2 files of unknown type, e.g. b.html, c.bin" in refused.err
+    assert "as --skip-unknown does where there are others; b.html is an HTML page: read its main text" in refused.err
+    outcome = direct(*words, "--skip-unknown")
+    assert outcome.code == 0 and "2 inputs of unknown type skipped" in outcome.out
+    assert len(rows(tmp_path / "out")) == 1
+
+
+@pytest.mark.guarantee("no-markup")
+def test_in_a_tar_a_class_is_no_text_and_a_page_is_bad_or_skipped(direct: Command, tmp_path: Path) -> None:
+    members = {"0.txt": OWLS.encode(), "0.cls": b"17", "1.txt": OWLS[:40].encode(), "1.CLS": b"4", "2.html": PAGE}
+    (tmp_path / "a.tar").write_bytes(tar(members))
+    words = ("--input", tmp_path / "a.tar", "--min-tokens", "1", "--json")
+    told = direct(*words)
+    assert told.code == 1 and "2.html: an HTML page: read its main text" in told.err
+    shutil.rmtree(tmp_path / "out")
+    counts = summary(direct(*words, "--skip-unknown"))
+    assert (counts["kept"], counts["bad"], counts["filtered"]["class_label"]) == (2, 0, 2)
+    assert counts["filtered"]["unknown_type"] == 1
+
+
+def test_a_zip_of_images_is_to_be_unpacked(direct: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.ZIP").write_bytes(zipped())
+    outcome = direct("images", "--input", tmp_path / "train.ZIP")
+    assert outcome.code == 1 and "train.ZIP is an archive of files: unpack it" in outcome.err
+
+
+@pytest.mark.guarantee("no-markup")
+def test_pages_are_read_where_the_user_names_their_format(direct: Command, tmp_path: Path) -> None:
+    pytest.importorskip("resiliparse", reason="extra `web`")
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate(("a.HTML", "b.htm.gz", "c")):
+        page = PAGE.replace(b"farmers", b"farmers %d" % number)
+        (tmp_path / "in" / name).write_bytes(gzip.compress(page) if name.endswith("gz") else page)
+    words = ("--input", tmp_path / "in", "--format", "clearspan.plugins.web:Pages")
+    assert summary(direct(*words, "--min-tokens", "1", "--json"))["kept"] == 3
+    pairs = direct("pairs", *words, "--output", tmp_path / "pairs", "--json")
+    assert summary(pairs)["kept"] == 3
+
+
+def table(delimiter: str = ",") -> bytes:
+    data = io.StringIO()
+    csv.writer(data, delimiter=delimiter).writerows([("n", "text"), (1, OWLS), (2, f'"{OWLS}" she said')])
+    return data.getvalue().encode()
+
+
+CASES = {
+    "DATA.CSV": table(),
+    "DATA.TSV": table("\t"),
+    "DATA.JSONL": jsonl([OWLS]),
+    "Data.Jsonl.GZ": gzip.compress(jsonl([OWLS])),
+    "DATA.JSON": json.dumps([{"text": OWLS}]).encode(),
+    "DATA.TXT": OWLS.encode(),
+    "DATA.TAR": tar({"A.CSV": table()}),
+    "DATA.PARQUET": parquet({"text": [OWLS]}),
+    "DATA.CSV.XZ": b"",
+}
+
+
+@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.parametrize("name", CASES)
+def test_an_extension_has_no_letter_case(direct: Command, tmp_path: Path, name: str) -> None:
+    import lzma
+
+    data = CASES[name] or lzma.compress(table())
+    for place, written in (("large", name), ("small", name.lower())):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / written).write_bytes(data)
+    assert format_of(tmp_path / "large" / name) == format_of(tmp_path / "small" / name.lower())
+    outcomes = [
+        direct("--input", tmp_path / place, "--min-tokens", "1", "--output", tmp_path / f"out-{place}")
+        for place in ("large", "small")
+    ]
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes[0].err
+    found = [[row["tokens"] for row in rows(tmp_path / f"out-{place}")] for place in ("large", "small")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.guarantee("no-letter-case")
+def test_an_empty_file_with_the_name_of_a_container_is_refused_in_any_case(direct: Command, tmp_path: Path) -> None:
+    (tmp_path / "A.PARQUET").write_bytes(b"")
+    outcome = direct("--input", tmp_path / "A.PARQUET")
+    assert outcome.code == 1 and "damaged or misnamed (a .parquet that is empty)" in outcome.err
+
+
+@pytest.mark.guarantee("no-letter-case")
+def test_tables_that_datasets_saved_are_found_in_any_case(direct: Command, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "DATA.ARROW").write_bytes(arrow(pa.table({"text": [OWLS]})))
+    (tmp_path / "in" / "dataset_info.json").write_text('{"citation": ""}')
+    assert direct("--input", tmp_path / "in", "--min-tokens", "1").code == 0
