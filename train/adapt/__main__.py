@@ -8,8 +8,8 @@ on finding the text of a held-out title. Without titles it trains on crops, and 
 another. Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with
 the vectors that the encoder in DIR gives to single tokens.
 
-A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents before
-a text. Crops of texts, and static encoders, have none.
+A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
+before a text. Crops of texts, and static encoders, have none.
 
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
@@ -239,7 +239,6 @@ def steps(options: Adapt) -> Iterator[Step]:
     if options.titles:
         named = f"pairs of {' and '.join(options.titles)}"
         named += " (found by their names; --text-field NAME takes texts without titles)" if not options.fields else ""
-        named += f"; {prompts_in_words(options)}" if any(options.known_prompts.texts.values()) else ""
         chosen = ",".join(options.prompt_name) or None
         if options.starts and any(options.known_prompts.texts.values()):
             chosen = NONE
@@ -248,7 +247,10 @@ def steps(options: Adapt) -> Iterator[Step]:
         named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
-    yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
+    about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
+    if any(options.known_prompts.texts.values()):
+        about += f"; {prompts_in_words(options)}"
+    yield Step("texts", about, *PIPELINES, command)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
@@ -272,11 +274,13 @@ def steps(options: Adapt) -> Iterator[Step]:
 
 
 def prompts_in_words(options: Adapt) -> str:
-    """Return what the prompts before titles and texts are."""
+    """Return what training puts before titles and texts, of a model that has prompts."""
     prompts = options.prompts
-    line = f"{shown(prompts.query)} before titles, {shown(prompts.document)} before texts"
     if options.starts:
-        return f"{line}, since a static encoder has none"
+        return "no prompts, since a static encoder has none"
+    if not options.titles:
+        return "no prompts, since crops have none: the trained model is used without"
+    line = f"{shown(prompts.query)} before titles, {shown(prompts.document)} before texts"
     unused = "" if options.prompt_name else options.known_prompts.unused(QUERY, DOCUMENT)
     return f"{line} ({unused})" if unused else line
 
