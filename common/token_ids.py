@@ -1,6 +1,9 @@
-"""Vocabulary size of a tokenizer, which decides the type of the token columns and the number of embedding rows."""
+"""Ids of tokens: the vocabulary size of a tokenizer, which decides the type of the token columns and the number of
+embedding rows, and the ids of a prompt at the start of a text.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 USUAL_IDS = 1 << 20
 SPARSEST = 4
@@ -22,3 +25,27 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
             f"{token[:40]!r} has id {largest:,} in a vocabulary of {len(vocabulary):,} tokens: correct the id"
         )
     return max(len(vocabulary), 1 + largest)
+
+
+def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
+    """Return the ids with which every text after a prompt begins: a space at the prompt's end belongs to the text.
+
+    Args:
+        tokenizer: as `common.fast_tokenizer.load` returns it, without padding.
+    """
+    ids: list[int] = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
+    return ids
+
+
+def without_prompt(tokenizer: Any, ids: Sequence[int], prompt: str) -> str:
+    """Return the text of ids, without the prompt that it begins with.
+
+    Where the tokenizer joins the end of the prompt and the start of the text in one token, the prompt is cut off the
+    text instead of its ids.
+    """
+    leading = leading_ids(tokenizer, prompt)
+    if list(ids[: len(leading)]) == leading:
+        text: str = tokenizer.decode(ids[len(leading) :])
+    else:
+        text = tokenizer.decode(ids).removeprefix(prompt.strip())
+    return text.strip()

@@ -59,6 +59,9 @@ def load_model(
 ) -> Encoder:
     """Load a model that embeds texts: `load_model(folder).encode(["A sentence."])` is an array (1, dim) float32.
 
+    `encode_query` and `encode_document` put the model's prompts of queries and documents before the texts, `encode` its
+    default prompt, as in sentence-transformers; each takes `prompt_name` for another one.
+
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
         pooling: pooling of a plain Hugging Face folder: mean (default), cls, cls-before-head or first-last.

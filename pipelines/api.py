@@ -87,7 +87,7 @@ def search(
         queries: a text, or several.
         model: the folder of the model that made it.
         top: number of hits of each query.
-        prompt_name: the model's prompt to put before each query.
+        prompt_name: the model's prompt to put before each query, or `none`; None: its prompt of queries.
         index: `faiss` for an approximate index, built on first use; None for exact search.
         hybrid: True to add BM25's scores over the texts, which the dataset must keep; a number from 0 to 1 for the
             weight of the model's scores beside BM25's.

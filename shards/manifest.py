@@ -141,6 +141,12 @@ class Manifest:
         return resources(self.fingerprint)
 
     @property
+    def prompts(self) -> dict[str, str]:
+        """The text before each text of a column, by the column's name; its tokens are part of the column's."""
+        prompts = self.fingerprint.get("options", {}).get("prompts", {})
+        return {str(column): str(prompt) for column, prompt in prompts.items()}
+
+    @property
     def classes(self) -> dict[int, int]:
         """Number of examples by class number, in order; empty for a kind without classes."""
         total: dict[str, int] = functools.reduce(add_up, (shard.classes for shard in self.shards), {})

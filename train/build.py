@@ -23,6 +23,7 @@ from clearspan.train.model.tokenizer import load_shards_tokenizer
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError
+from clearspan.train.prompts import prompt_tokens, trained_prompts
 from clearspan.train.run_folder import with_tokenizer
 from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOut
@@ -143,6 +144,7 @@ def build_objectives(
                 attends=encoder.attends,
                 pooling=encoder.pooling,
                 shrinks=recipe.data[config.data].short_documents == "shrink",
+                prompt_tokens=prompt_tokens(datasets[config.data], tokenizer),
             )
             built.append(build_objective(config, setting, built))
     except ShardError:
@@ -188,8 +190,10 @@ def build_learner(
         RecipeError: recipe, shards and model do not fit together.
     """
     tokenizer = load_shards_tokenizer(with_tokenizer(datasets).local_tokenizer())
-    texts = [dataset for dataset in datasets.values() if dataset.manifest.tokenizer is not None]
-    encoder = build_encoder(recipe, tokenizer, texts)
+    texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
+    encoder = build_encoder(recipe, tokenizer, texts.values())
+    encoder.inference, notes = trained_prompts(encoder.inference, texts)
+    encoder.notes += notes
     special = encoder.special_tokens(tokenizer)
     with naming(f"model.train {recipe.model.train}"):
         encoder.freeze(recipe.model.train)

@@ -52,7 +52,8 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
         entry = {"kind": dataset.manifest.kind, "path": dataset.folder, **dataset.manifest.totals}
         entry["manifest"] = storage.sha256(storage.join(dataset.folder, manifest.NAME))
         tokenizer = dataset.manifest.tokenizer
-        by_name[name] = entry | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
+        entry |= {"tokenizer": tokenizer.sha256} if tokenizer else {}
+        by_name[name] = entry | ({"prompts": dataset.manifest.prompts} if dataset.manifest.prompts else {})
     return by_name
 
 
@@ -110,6 +111,8 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         attends=encoder.attends,
         dims=sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim}),
         dim=encoder.dim,
+        prompts={side: prompt for side, prompt in encoder.inference.sides._asdict().items() if prompt},
+        json=json.dumps,
         scores=scores,
         first=origin.scores.get(0, {}),
         step=origin.step,

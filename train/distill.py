@@ -19,6 +19,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from clearspan.common import terminal
+from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.options import Flag, Options, run
 
 EXAMPLE = """examples:
@@ -104,7 +105,9 @@ def work(options: Distill) -> int:
     write_folder(encoder, tokenizer, options.output, to_yaml(recipe), Origin(data=facts(datasets)))
     counted = f"weighted by their frequency in {', '.join(options.shards)}" if datasets else "weighted by Zipf's law"
     shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
-    terminal.say(f"{options.output}: a static encoder of {shape}, {counted}")
+    prompted = options.model and any(Prompts.read(options.model).texts.values())
+    left_out = "; the prompts of --model are left out: single tokens have none" if prompted else ""
+    terminal.say(f"{options.output}: a static encoder of {shape}, {counted}{left_out}")
     return 0
 
 

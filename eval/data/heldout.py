@@ -6,7 +6,8 @@
                                title, text ───────────────────> title, text                      ┘
 
 A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
-the same in every run and for every model. The texts of a dataset are what its tokenizer gives back for the ids.
+the same in every run and for every model. The texts of a dataset are what its tokenizer gives back for the ids, without
+the prompts that a dataset of pairs has before them: each model gets its own.
 
 A dataset's texts are halved by the hashes of the texts, or of the queries: training picks checkpoints by one half
 (`training.eval_data: heldout`), and the evaluation scores the other, so that the choice favors no trained model.
@@ -233,8 +234,8 @@ def _collection(pairs: Iterable[tuple[str, str]]) -> Collection:
 
 def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, int]:
     """Return the chosen texts of a dataset, and the number of all its examples."""
-    from tokenizers import Tokenizer
-
+    from clearspan.common.fast_tokenizer import load
+    from clearspan.common.token_ids import without_prompt
     from clearspan.shards import Dataset, ShardError
     from clearspan.shards.manifest import ManifestError
 
@@ -242,13 +243,16 @@ def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, i
         dataset = Dataset(folder)
         if not dataset.kind.has_tokens:
             raise DataError(f"{folder}: holds {dataset.kind.name}, not text: give documents, sentences or triplets")
-        tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
+        tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes())
         chosen = _chosen(dataset, OF_BOTH_HALVES * limit)
     except (ManifestError, ShardError) as error:
         raise DataError(str(error)) from None
-    columns = (tokenizer.decode_batch(list(column)) for column in zip(*chosen.values(), strict=True))
-    rows = [tuple(text.strip() for text in row) for row in zip(*columns, strict=True)]
-    half = {number: row for number, row in zip(chosen, rows, strict=True) if _picks(row[0]) == picking}
+    prompts = [dataset.manifest.prompts.get(column, "") for column in ("tokens", "positive")]
+    texts = {
+        number: tuple(without_prompt(tokenizer, ids, prompt) for ids, prompt in zip(row, prompts, strict=False))
+        for number, row in chosen.items()
+    }
+    half = {number: row for number, row in texts.items() if _picks(row[0]) == picking}
     return _lowest(half, limit), dataset.num_examples
 
 

@@ -3,7 +3,8 @@
     ranking(queries, documents) -> the prompt of queries, and that of documents
     embed, pairs                -> the prompt of texts that are neither
 
-An `Embedder` remembers texts without their prompt. Each prompt therefore has an embedder, which sides of one prompt share.
+An `Embedder` remembers texts without their prompt. Each prompt therefore has an embedder, and sides of one prompt share
+it.
 """
 
 from collections.abc import Callable, Sequence

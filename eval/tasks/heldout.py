@@ -16,7 +16,7 @@ import numpy as np
 from clearspan.eval.data import heldout
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.embed import Embedder, Encode
+from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
 from clearspan.eval.tasks.task import Family, Loaded, Task
 
@@ -49,12 +49,7 @@ FAMILY = Family(
 )
 
 
-def mean_mrr(encode: Encode, collections: Sequence[Collection]) -> float:
-    """Return the MRR by cosine, in percent, as the mean over the collections.
-
-    Args:
-        encode: function from n texts to an array (n, dim).
-    """
-    model = Embedder(encode)
+def mean_mrr(model: Similarity, collections: Sequence[Collection]) -> float:
+    """Return the MRR of a model, in percent, as the mean over the collections."""
     ranked = [search(*model.ranking(each.queries, each.documents), each) for each in collections]
     return float(np.mean([each.scores()["mrr"] for each in ranked]))

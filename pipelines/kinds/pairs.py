@@ -1,6 +1,8 @@
 """Pairs of two fields of each record, such as a title and its text (E5, Wang et al. 2022, section 3), or of parts of
 each text (`text.structure`): headings and sections, sentences and passages.
 
+The model whose tokenizer is used puts its prompts of queries and documents before the two (`text.prompts`).
+
 The dataset is one of triplets without negatives; of a text that is too long the beginning is kept. A record that lacks
 one of the fields, or whose two are equal, is filtered, not bad. With `structure` the counts are of pairs, and a text
 without any counts once.
@@ -12,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.common import same_text
+from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import excluded_of
 from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_in
-from clearspan.pipelines.kinds.triplets import LONG, TripletRow, Triplets, TripletWorker
+from clearspan.pipelines.kinds.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
@@ -47,6 +50,9 @@ class Pairs(Triplets):
     text_per: TextPer = "file"
     document_separator: Separator = None
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
+    prompt_name: Annotated[
+        tuple[str, ...], Flag(NAMED.format("those of encode_query, encode_document"), "NAME", commas=True)
+    ] = ()
 
     command: ClassVar[str] = "pairs"
     are_pairs: ClassVar[bool] = True
@@ -75,6 +81,13 @@ class Pairs(Triplets):
     @property
     def named(self) -> tuple[str, ...] | None:
         return self.fields
+
+    def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
+        """Return the model's prompts of the columns: the first text finds the second, as a query does a document."""
+        return known.of_side(QUERY), known.of_side(DOCUMENT)
+
+    def unused_prompts(self, known: Prompts) -> str:
+        return known.unused(QUERY, DOCUMENT)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -278,17 +278,26 @@ class TextWorker(Generic[AnyTextKind]):
         """Return prepared texts, the same texts as read, and their sources, with their token ids."""
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
 
-    def kept(self, pieces: Pieces, tally: Tally, least: int, most: int | None, width: int = 1) -> Kept:
+    def kept(
+        self,
+        pieces: Pieces,
+        tally: Tally,
+        least: int,
+        most: int | None,
+        width: int = 1,
+        before: np.ndarray | int = 0,
+    ) -> Kept:
         """Return the examples that are kept, and count the others: those with a text of fewer than `least` or more than
         `most` tokens, and those that hold an excluded text.
 
         Args:
             pieces: one or more examples.
             width: the number of consecutive pieces that make an example.
+            before: tokens at the start of each of its pieces that do not count towards `least`, (width,).
         """
         filtered, lengths = tally.counts.filtered, pieces.tokens.lengths.reshape(-1, width)
         tally.counts.measure("tokens", int(lengths.max()))
-        short = lengths.min(1) < least
+        short = (lengths - before).min(1) < least
         long = ~short & (lengths.max(1) > (np.inf if most is None else most))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:

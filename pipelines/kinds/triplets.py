@@ -5,6 +5,8 @@
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
 all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`).
 
+A text may have a prompt before it (`text.prompts`), as the model wants it.
+
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
 
@@ -13,14 +15,17 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
+from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.ragged import segments
+from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
@@ -29,6 +34,8 @@ from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
+from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
+from clearspan.pipelines.text.prompts import model_prompts, of_columns
 
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
@@ -52,6 +59,8 @@ class TripletRow(NamedTuple):
     source: str
 
 
+NAMED = "prompts of the model in --tokenizer, by name: of all texts, or FIRST,OTHERS; or none (default: {0})"
+GIVEN = "a text before each text, with the space that ends it: once for all columns, or once for each"
 LONG = "a longer text: drop its row, or keep its first tokens"
 
 
@@ -72,6 +81,10 @@ class Triplets(TextKind):
     min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
     max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
+    prompt_name: Annotated[tuple[str, ...], Flag(NAMED.format("the model's default prompt"), "NAME", commas=True)] = ()
+    prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
+    unused: str = ""
+    """A line on the model's prompts that are not used; set by `resolved`."""
 
     rate: ClassVar[float] = 8e6
     shares_texts: ClassVar[bool] = True
@@ -93,6 +106,44 @@ class Triplets(TextKind):
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
         if self.columns and len(self.columns) not in (2, 3):
             raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
+        check_two(self.prompt_name)
+        if self.prompt and self.prompt_name:
+            raise ValueError("--prompt and --prompt-name: leave one of them out")
+        if len(self.prompt) > (most := 2 if self.are_pairs else 3):
+            raise ValueError(f"--prompt {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each")
+
+    def resolved(self, began: Mapping[str, Any]) -> Self:
+        """Return the kind with the text of each prompt.
+
+        Raises:
+            PipelineError: the model in --tokenizer has no prompt of a name.
+        """
+        if self.prompt:
+            return self
+        known = model_prompts(self.tokenizer)
+        try:
+            given = known.sides(self.prompt_name)[:2] if self.prompt_name else self.usual_prompts(known)
+        except EncoderError as error:
+            raise PipelineError(str(error)) from None
+        unused = "" if self.prompt_name else self.unused_prompts(known)
+        return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
+
+    def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
+        """Return the model's prompts of the columns: the texts of a row are of one sort, none finds another."""
+        return (known.of_side(OTHER),)
+
+    def unused_prompts(self, known: Prompts) -> str:
+        """Return a line on the model's prompts that are not used; "" if there are none."""
+        names = [name for name, text in known.texts.items() if text]
+        if known.of_side(OTHER) or not names:
+            return ""
+        return f"no prompt before the texts, although the model has {', '.join(names)}: choose with --prompt-name"
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The text before each text of a column, in the form that is tokenized."""
+        texts = of_columns(self.prompt).values()
+        return tuple(text.lower() if self.lowercase else text for text in texts)
 
     @property
     def named(self) -> tuple[str, ...] | None:
@@ -123,8 +174,14 @@ class Triplets(TextKind):
             "nli": self.nli,
             **({"pairs": True} if self.are_pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
+            **({"prompts": dict(zip(self.prompted, self.prompts, strict=False))} if any(self.prompts) else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
+
+    @property
+    def prompted(self) -> tuple[str, ...]:
+        """The columns that may have a prompt."""
+        return TEXT_COLUMNS[:2] if self.are_pairs else TEXT_COLUMNS
 
     def reading(self) -> Reading:
         by_order = self.named is None
@@ -169,9 +226,15 @@ class Triplets(TextKind):
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add how many rows have a text that was cut."""
-        cut = [f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens"] if sums.get("cut") else []
-        return [*super().remarks(fingerprint, sums), *cut]
+        """Add how many rows have a text that was cut, and the prompts."""
+        lines = super().remarks(fingerprint, sums)
+        if sums.get("cut"):
+            lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
+        if prompts := fingerprint["options"].get("prompts"):
+            first, second, *_ = prompts.values()
+            others = f"before the first text of a row, {shown(second)} before the other"
+            lines.append(f"{shown(first)} {'before each text' if first == second else others}")
+        return [*lines, *filter(None, [self.unused])]
 
 
 class TripletWorker(TextWorker[Triplets]):
@@ -195,17 +258,26 @@ class TripletWorker(TextWorker[Triplets]):
                 is_checked = True
             texts, originals = ([text for row in group for text in row[column]] for column in (1, 0))
             width = len(group[0].texts)
-            pieces = self.pieces(texts, originals, [row.source for row in group for _ in range(width)])
+            sources = [row.source for row in group for _ in range(width)]
+            prompts = self.kind.prompts[:width]
+            tokenized = [prompt + text for prompt, text in zip(itertools.cycle(prompts), texts, strict=False)]
+            pieces = Pieces(texts, originals, sources, self.tokenization.tokenize(tokenized, sources))
+            before = self._prompt_lengths[:width]
             if self.kind.long == "cut":
-                pieces = self._cut(pieces, tally.counts, width)
-            yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width)
+                pieces = self._cut(pieces, tally.counts, width, before)
+            yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
-    def _cut(self, pieces: Pieces, counts: Counts, width: int) -> Pieces:
-        """Return texts of at most `max_tokens` tokens; count the rows with a longer one."""
+    @functools.cached_property
+    def _prompt_lengths(self) -> np.ndarray:
+        """The number of tokens of each column's prompt."""
+        return np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in self.kind.prompts])
+
+    def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
+        """Return texts of at most `max_tokens` tokens, prompts included; count the rows with a longer one."""
         tokens, most = pieces.tokens, self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
-        counts.count("cut", int(((lengths.max(1) > most) & (lengths.min(1) >= self.kind.min_tokens)).sum()))
+        counts.count("cut", int(((lengths.max(1) > most) & ((lengths - before).min(1) >= self.kind.min_tokens)).sum()))
         cut = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, most))
         return dataclasses.replace(pieces, tokens=cut)
 

@@ -1,6 +1,8 @@
 """`clearspan search`: the texts of a dataset of vectors that are nearest to queries.
 
-    queries, with the model's prompt of queries -> vectors, by the model that made the dataset -> exact search (`nearest`, `hybrid`), or an index -> hits
+    queries -> vectors, by the model that made the dataset -> exact search (`nearest`, `hybrid`), or an index -> hits
+
+The vectors of queries are those of sentence-transformers' `encode_query`: the model's prompt of queries is before each.
 
 The score is the model's own similarity: the cosine, unless its folder names another.
 """

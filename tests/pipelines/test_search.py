@@ -219,7 +219,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (
             ["--query", "owl", "--prompt-name", "title"],
             2,
-            "--prompt-name title: the model has document, passage, query",
+            "--prompt-name title: the model has document, pass",
         ),
         (["--query", "owl"], 1, "nowhere: no manifest.json"),
     ],

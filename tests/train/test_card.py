@@ -10,12 +10,11 @@ import yaml
 
 from clearspan.train.card import Origin, card, read_scores
 from clearspan.train.export import main
+from clearspan.train.model.source import Inference
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone
 
-ENCODER = SimpleNamespace(
-    attends=True, pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None)
-)
+ENCODER = SimpleNamespace(attends=True, pooling="mean", dim=32, max_tokens=64, inference=Inference())
 INDEX = "model-index"
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.data.heldout import read_dataset
+from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card, measured
 from clearspan.train.config.recipe import load
@@ -56,7 +57,9 @@ def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) ->
     best = max(scores, key=lambda step: (scores[step], -step))
     assert Checkpoints(run).last()[1] == f"step-{best:08d}"
     held = read_dataset(yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]["validation"], picking=True)
-    assert mean_mrr(load_model(run / "model").encode, [held.collection]) == pytest.approx(scores[best], abs=1e-4)
+    assert mean_mrr(Embedder(load_model(run / "model").encode), [held.collection]) == pytest.approx(
+        scores[best], abs=1e-4
+    )
     assert '"validation/loss"' in (run / "metrics.jsonl").read_text()
     text = (run / "model" / "README.md").read_text()
     assert f"| held-out texts, MRR in percent | {scores[0]:.4g} | {scores[best]:.4g} |" in text

@@ -8,6 +8,9 @@ on finding the text of a held-out title. Without titles it trains on crops, and 
 another. Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with
 the vectors that the encoder in DIR gives to single tokens.
 
+A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
+before a text. Crops of texts, and static encoders, have none.
+
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
 DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped,
@@ -29,6 +32,7 @@ from annotated_types import Ge, Gt, Lt
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, Prompts, Sides, check_two, shown
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.train.adapt.recipe import EVALUATED, Choice, planned
@@ -80,6 +84,7 @@ class Step(NamedTuple):
 
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
+PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own of each)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +101,7 @@ class Adapt(Options):
     text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"
     encoding: Annotated[str | None, Flag("encoding of text files, e.g. cp1252 (default utf-8)", "NAME")] = None
     model: Annotated[str | None, Flag(WHICH, "DIR")] = None
+    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
@@ -113,6 +119,26 @@ class Adapt(Options):
         if self.titles and self.min_tokens is not None:
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        try:
+            check_two(self.prompt_name)
+            self.known_prompts.sides(self.prompt_name)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if self.prompt_name and (self.starts or not self.titles):
+            reason = (
+                "a static encoder has no prompts" if self.starts else "crops of texts without titles have no prompts"
+            )
+            raise UsageError(f"--prompt-name has no effect: {reason}: leave it out")
+
+    @functools.cached_property
+    def known_prompts(self) -> Prompts:
+        """The prompts of the model that --model names."""
+        return Prompts() if self.encoder is None else Prompts.read(self.encoder)
+
+    @property
+    def prompts(self) -> Sides:
+        """The prompts that training puts before titles and texts."""
+        return Sides() if self.starts or not self.titles else self.known_prompts.sides(self.prompt_name)
 
     @property
     def alone(self) -> str:
@@ -227,12 +253,18 @@ def steps(options: Adapt) -> Iterator[Step]:
         if not options.fields:
             where = ", ".join(filter(None, ["found by their names", options.found.note]))
             named += f" ({where}; --text-field NAME takes texts without titles)"
-        command = ("pairs", *words({**line, "fields": ",".join(options.titles)}))
+        chosen = ",".join(options.prompt_name) or None
+        if options.starts and any(options.known_prompts.texts.values()):
+            chosen = NONE
+        command = ("pairs", *words({**line, "fields": ",".join(options.titles), "prompt_name": chosen}))
     else:
         named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
-    yield Step("texts", f"{named} to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, command)
+    about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
+    if any(options.known_prompts.texts.values()):
+        about += f"; {prompts_in_words(options)}"
+    yield Step("texts", about, *PIPELINES, command)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
@@ -250,8 +282,21 @@ def steps(options: Adapt) -> Iterator[Step]:
     of_run = {BEFORE: str(base), AFTER: str(trained), HYBRID: f"hybrid:{trained}"}
     models = of_run | {name: name for name in BASELINES}
     scored: dict[str, Option] = {"tasks": "heldout", "data": texts, "model": [*models.values()], "name": [*models]}
+    scored["prompt_name"] = ",".join(options.prompt_name) or None
     about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
     yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})))
+
+
+def prompts_in_words(options: Adapt) -> str:
+    """Return what training puts before titles and texts, of a model that has prompts."""
+    prompts = options.prompts
+    if options.starts:
+        return "no prompts, since a static encoder has none"
+    if not options.titles:
+        return "no prompts, since crops have none: the trained model is used without"
+    line = f"{shown(prompts.query)} before titles, {shown(prompts.document)} before texts"
+    unused = "" if options.prompt_name else options.known_prompts.unused(QUERY, DOCUMENT)
+    return f"{line} ({unused})" if unused else line
 
 
 def recipe_keys(options: Adapt, texts: Path) -> list[str]:
@@ -315,11 +360,14 @@ def finish(options: Adapt, state: dict[str, Any]) -> None:
         shutil.copytree(better, copy)
         copy.rename(folder / "model")
     figures = {"difference": row.difference, "low": row.low, "high": row.high, "mrr": scores, "model": str(better)}
-    save(folder, {**state, "verdict": word, **figures})
+    prompts = {name: results.read(folder / name).environment.get("prompts") for name in (BEFORE, AFTER)}
+    save(folder, {**state, "verdict": word, **figures, "prompts": prompts})
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     interval = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] (95 % interval)"
     terminal.say(f"{word}: MRR {'of held-out titles' if options.titles else 'on held-out texts'} {interval}; {each}")
     origin = "the trained model" if word == "better" else f"{base}, unchanged"
+    if sides := prompts[AFTER if word == "better" else BEFORE]:
+        terminal.say(f"its prompts: {Sides(**sides)}")
     terminal.say(f"{folder / 'model'} is {origin}; report: {folder / 'report.html'}")
 
 

@@ -359,17 +359,24 @@ class Encoder(nn.Module):
 
 @torch.inference_mode()
 def encode_texts(
-    encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_tokens: int | None = None, quiet: bool = True
+    encoder: Encoder,
+    tokenizer: Any,
+    texts: Sequence[str],
+    batch_tokens: int | None = None,
+    quiet: bool = True,
+    prompt: str | None = None,
 ) -> np.ndarray:
     """Return the embeddings that the exported model would give, of an encoder in training: (len(texts), h) float32.
 
     Args:
         batch_tokens: tokens of a forward; None: 16,384, or on a CPU 4,096, whose states fit its caches.
         quiet: whether to show no progress bar, even on a terminal.
+        prompt: the text before each text; None: the default prompt.
     """
     batch_tokens = batch_tokens or (4096 if encoder.base.device.type == "cpu" else 16384)
     inference, training = encoder.inference, encoder.training
-    texts = [inference.prompt + text for text in texts]
+    prompt = inference.sides.other if prompt is None else prompt
+    texts = [prompt + text for text in texts]
     texts = [text.lower() for text in texts] if inference.lower_case else texts
     cut: dict[str, Any] = {"add_special_tokens": False}
     if encoder.attends:

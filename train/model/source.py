@@ -1,7 +1,8 @@
 """The model folder that training starts from: what its model does at inference, which the export repeats.
 
 A sentence-transformers folder holds more than weights: pooling, a length limit, layers after the pooling, prompts.
-Training keeps all of it. A plain Hugging Face folder and a fresh model have none of these.
+Training keeps all of it, but for prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
+folder and a fresh model have none of these.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.model_folder import EncoderError, read_modules
 
 
@@ -32,9 +34,9 @@ class Inference:
     truncate_dim: int | None = None
 
     @property
-    def prompt(self) -> str:
-        """The prefix of every text."""
-        return self.prompts.get(self.default_prompt_name or "", "")
+    def sides(self) -> Sides:
+        """The prompts of queries, of documents, and of other texts."""
+        return Prompts(self.prompts, self.default_prompt_name).sides()
 
 
 @dataclasses.dataclass

@@ -47,6 +47,7 @@ class Setting:
         attends: whether the tokens of a sequence see each other, see `Encoder`.
         pooling: the encoder's pooling, see `Encoder`.
         shrinks: whether spans shrink to fit short documents.
+        prompt_tokens: the number of tokens of the prompt at the start of each text, by column.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Setting:
     attends: bool = True
     pooling: str = "mean"
     shrinks: bool = False
+    prompt_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
         """Return the randomness keys of examples for one purpose of this objective, (n,) int64.

@@ -143,7 +143,9 @@ class MaskedLM(TokenObjective):
         return Workload(self.sampler.num_anchors, *self.moments, self.sampler.min_span, self.sampler.max_span)
 
     def min_tokens(self, shrinks: bool) -> int:
-        return self.sampler.min_tokens(shrinks) if self.sampler is not None else 0
+        if self.sampler is None:
+            return 0
+        return self.sampler.min_tokens(shrinks) + self.setting.prompt_tokens.get("tokens", 0)
 
     def request(self, batch: Batch) -> Request:
         assert self.setting.special.mask is not None

@@ -62,10 +62,10 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 
 
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tokens") -> tuple[Spans, Tensor, Tensor]:
-    """Return a batch's spans, each document's first token (B,) and each document's randomness key (B,)."""
+    """Return a batch's spans, each document's first token (B,) behind its prompt and its randomness key (B,)."""
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
-    tokens = batch.lists(column)
-    return sample(tokens.lengths, keys, sampler, setting.capacity), tokens.offsets[:-1], keys
+    tokens, before = batch.lists(column), setting.prompt_tokens.get(column, 0)
+    return sample(tokens.lengths - before, keys, sampler, setting.capacity), tokens.offsets[:-1] + before, keys
 
 
 class SpanContrast(ContrastiveObjective):
@@ -103,7 +103,7 @@ class SpanContrast(ContrastiveObjective):
         return self.setting.shrunk(moments, sampler.required_tokens, self.config.column)
 
     def min_tokens(self, shrinks: bool) -> int:
-        return self.config.sampler.min_tokens(shrinks)
+        return self.config.sampler.min_tokens(shrinks) + self.setting.prompt_tokens.get(self.config.column, 0)
 
     def request(self, batch: Batch) -> Request:
         spans, begin, keys = draw(batch, self.config.sampler, self.setting, self.config.column)

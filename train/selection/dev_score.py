@@ -2,13 +2,19 @@
 
 SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlation of cosines with scores
 `heldout`: data.NAME.validation ─────> embeddings ──> MRR: given one crop of a text, find the other
+
+Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data import heldout
 from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.models.embed import Embedder, Encode
+from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
@@ -19,6 +25,8 @@ from clearspan.train.options import HELD_OUT, Recipe
 
 DevScore = Callable[[Learner], float]
 """Function of a learner; higher is better."""
+Encoded = Callable[[str], Encode]
+"""Function of a prompt that returns what encodes texts with it."""
 
 
 def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool) -> DevScore | None:
@@ -32,24 +40,31 @@ def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, q
         return None
     with naming(f"training.eval_data{' heldout' if data == HELD_OUT else ''}", MissingDataError):
         scored = _on_held_out(recipe, datasets) if data == HELD_OUT else _on_pairs(data)
-    return lambda learner: scored(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet))
+
+    def score(learner: Learner) -> float:
+        def encoded(prompt: str) -> Encode:
+            return functools.partial(encode_texts, learner.encoder, tokenizer, quiet=quiet, prompt=prompt)
+
+        return scored(encoded, learner.encoder.inference.sides)
+
+    return score
 
 
-def _on_pairs(data: str) -> Callable[[Any], float]:
+def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
     """Return the score on scored pairs."""
     pairs = read_stsb_dev(data)
     if len(set(pairs.gold)) < 2:
         raise DataError(
             f"{data}: all pairs have the same score, so no correlation exists: give pairs with different scores"
         )
-    return lambda encode: pairs_spearman(encode, pairs)
+    return lambda encoded, prompts: pairs_spearman(encoded(prompts.other), pairs)
 
 
-def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Any], float]:
+def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
     """Return the score on the held-out texts."""
     held = {name: data.validation for name, data in recipe.data.items() if data.validation}
     folders = [folder for name, folder in held.items() if datasets[name].kind.has_tokens]
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING, picking=True).collection for folder in folders]
-    return lambda encode: mean_mrr(encode, collections)
+    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections)

@@ -43,6 +43,7 @@ def folder(minilm: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Call
 
 
 @pytest.mark.exhaustive
+@pytest.mark.guarantee("prompts-of-a-side")
 @pytest.mark.parametrize("name", MODELS)
 def test_each_side_has_the_vectors_of_the_library(folder: Callable[[str], Path], name: str) -> None:
     path = folder(name)

@@ -45,8 +45,8 @@ def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, m
     encode = load_model(minilm).encode
     scores = task.score(Run(Embedder(encode))).scores
     held, picking = (read_dataset(wikitext_shards / "validation", picking=each).collection for each in (False, True))
-    assert mean_mrr(encode, [held, held]) == pytest.approx(scores["mrr"])
-    same = mean_mrr(lambda texts: np.ones((len(texts), 2), np.float32), [picking])
+    assert mean_mrr(Embedder(encode), [held, held]) == pytest.approx(scores["mrr"])
+    same = mean_mrr(Embedder(lambda texts: np.ones((len(texts), 2), np.float32)), [picking])
     assert same == pytest.approx(100 * np.mean(1 / np.arange(1, 20)))  # an encoder that collapsed ranks at random
 
 

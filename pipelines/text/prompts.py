@@ -1,0 +1,44 @@
+"""Prompts before the texts of a row: those of the model whose tokenizer is used, by name, or given as texts.
+
+    --tokenizer MODEL ──> the model's prompts ──┐
+    --prompt-name NAMES ────────────────────────┼──> a prompt for each column ──> prompt + text -> token ids
+    --prompt TEXT ──────────────────────────────┘
+
+A prompt is tokenized together with its text, so that the ids are those that the model sees later. It is part of nothing
+else: ids of examples, duplicates and excluded texts are of the text alone.
+"""
+
+import json
+
+from clearspan.common.encoder.prompts import NONE, Prompts
+from clearspan.common.model_folder import INFERENCE, EncoderError
+from clearspan.pipelines.errors import PipelineError
+from clearspan.shards import storage
+
+COLUMNS = ("tokens", "positive", "negative")
+
+
+def model_prompts(folder: str) -> Prompts:
+    """Return the prompts of a model's folder, on this machine or on an object store; none for other folders and files.
+
+    Raises:
+        PipelineError: its settings cannot be read.
+    """
+    names = storage.file_sizes(folder)
+    if not {"modules.json", INFERENCE} <= names.keys():
+        return Prompts()
+    path = storage.join(folder, INFERENCE)
+    try:
+        settings = json.loads(storage.read_bytes(path))
+        if not isinstance(settings, dict):
+            raise ValueError(f"a {type(settings).__name__}, not an object")
+        return Prompts.of(settings)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, EncoderError) else f"cannot be read as JSON ({error})"
+        raise PipelineError(f"{path}: {reason}: give --prompt-name {NONE}, or the prompts with --prompt") from None
+
+
+def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
+    """Return the prompt of each column: one prompt is for all, the second also for those after it."""
+    given = (*prompts, *[prompts[-1]] * len(COLUMNS)) if prompts else ("",) * len(COLUMNS)
+    return dict(zip(COLUMNS, given, strict=False))

@@ -1,0 +1,173 @@
+"""Prompts in evaluations: each side's own, chosen by name, recorded, and never those of another evaluation's cache."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+
+from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.prompts import Sides
+from clearspan.common.model_folder import INFERENCE
+from clearspan.eval.__main__ import main
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.models.similarity import Vectors
+from tests.conftest import exit_code
+
+WORDS = ["owl", "rain", "party", "snow", "dark", "north", "street", "night"]
+QUERIES = [f"the {word} of number {row}" for row, word in enumerate(WORDS)]
+DOCUMENTS = [f"{text[::-1]} and {text} in the passage" for text in QUERIES]
+PAIRS = [(QUERIES[row], DOCUMENTS[(3 * row) % 8], row % 5) for row in range(8)]
+
+
+@pytest.fixture
+def model(shared_data: Path, tmp_path: Path) -> Path:
+    """Random vectors of BERT's tokens, with prompts that shift every ranking."""
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    torch.manual_seed(1)
+    library = SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer, embedding_dim=8)],
+        prompts={"query": "query about: ", "document": "some passage: ", "passage": "another: ", "same": "compare "},
+        default_prompt_name="same",
+        device="cpu",
+    )
+    library.save(str(tmp_path / "prompted"))
+    return tmp_path / "prompted"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A collection in which each query finds one document, and scored pairs."""
+    folder = tmp_path / "data" / "retrieval" / "owls"
+    (folder / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", DOCUMENTS), ("queries", QUERIES)):
+        lines = [json.dumps({"_id": f"{name}{row}", "text": text}) + "\n" for row, text in enumerate(texts)]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    found = "".join(f"queries{row}\tcorpus{row}\t1\n" for row in range(8))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{found}")
+    (tmp_path / "pairs.csv").write_text("".join(f"{one},{other},{score}\n" for one, other, score in PAIRS))
+    return tmp_path / "data"
+
+
+def evaluated(model: str | Path, data: Path, *words: str, name: str = "out") -> dict:
+    given = [
+        "--model",
+        str(model),
+        "--tasks",
+        "retrieval",
+        "--data",
+        str(data),
+        "--pairs",
+        str(data.parent / "pairs.csv"),
+    ]
+    output = data.parent / name
+    assert main([*given, "--output", str(output), "--cache", str(data.parent / "cache"), "--quiet", *words]) == 0
+    return json.loads((output / "results.json").read_text())
+
+
+def mrr(queries: np.ndarray, documents: np.ndarray) -> float:
+    unit = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, documents)]
+    scores = unit[0] @ unit[1].T
+    return float(100 * np.mean([1 / (1 + (row > row[number]).sum()) for number, row in enumerate(scores)]))
+
+
+@pytest.mark.guarantee("prompts-of-a-side")
+def test_the_scores_are_those_of_encode_query_and_encode_document_and_elsewhere_of_encode(
+    model: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, library = evaluated(model, data), SentenceTransformer(str(model), device="cpu")
+    plain = mrr(library.encode(QUERIES, prompt=""), library.encode(DOCUMENTS, prompt=""))
+    expected = mrr(library.encode_query(QUERIES), library.encode_document(DOCUMENTS))
+    assert results["scores"]["retrieval/owls"]["mrr"] == pytest.approx(expected) and abs(plain - expected) > 1
+    left, right = (library.encode([pair[side] for pair in PAIRS]) for side in (0, 1))
+    cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+    spearman = 100 * spearmanr(cosines, [score for *_, score in PAIRS]).statistic
+    assert next(
+        scores["spearman"] for task, scores in results["scores"].items() if "retrieval" not in task
+    ) == pytest.approx(spearman)
+
+
+@pytest.mark.guarantee("prompts-recorded")
+def test_prompts_are_chosen_recorded_and_told_and_no_cached_vector_of_another_prompt_is_taken(
+    model: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = SentenceTransformer(str(model), device="cpu")
+    for words, sides in [
+        ((), Sides("query about: ", "some passage: ", "compare ")),
+        (("--prompt-name", "query"), Sides(*["query about: "] * 3)),
+        (("--prompt-name", "query,passage"), Sides("query about: ", "another: ", "compare ")),
+        (("--prompt-name", "none"), Sides()),
+        ((), Sides("query about: ", "some passage: ", "compare ")),
+    ]:
+        results = evaluated(model, data, *words)
+        queries, documents = (
+            library.encode(texts, prompt=prompt)
+            for texts, prompt in ((QUERIES, sides.query), (DOCUMENTS, sides.document))
+        )
+        assert results["scores"]["retrieval/owls"]["mrr"] == pytest.approx(mrr(queries, documents))
+        assert results["environment"]["prompts"] == sides._asdict()
+        assert f"prompts: {sides}\n" in capsys.readouterr().out
+        assert sides.query in (data.parent / "out" / "report.html").read_text()
+    assert results["environment"]["texts_embedded"] == 0 and results["environment"]["texts_cached"] > 0
+
+
+def test_a_prompt_that_is_meant_but_not_used_is_a_warning(model: Path, data: Path) -> None:
+    settings = json.loads((model / INFERENCE).read_text())
+    settings["prompts"] = {"query": "query about: ", "passage": "some passage: "}
+    (model / INFERENCE).write_text(json.dumps({**settings, "default_prompt_name": None}))
+    line = "documents get no prompt, as with sentence-transformers' encode_document, although the model has passage"
+    assert any(warning.startswith(line) for warning in evaluated(model, data)["warnings"])
+    chosen = evaluated(model, data, "--prompt-name", "query,passage")
+    assert not any("get no prompt" in warning for warning in chosen["warnings"])
+    assert chosen["environment"]["prompts"] == {"query": "query about: ", "document": "some passage: ", "other": ""}
+
+
+@pytest.mark.guarantee("prompts-held-out")
+def test_bm25_ranks_the_texts_without_prompts(model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    usual = Lexical.ranking
+
+    def recorded(self: Lexical, queries: list[str], documents: list[str]) -> tuple[Vectors, Vectors]:
+        seen.extend([*queries, *documents])
+        return usual(self, queries, documents)
+
+    monkeypatch.setattr(Lexical, "ranking", recorded)
+    results = evaluated(f"hybrid:{model}", data)
+    assert set(seen) == {*QUERIES, *DOCUMENTS}
+    assert results["environment"]["prompts"]["document"] == "some passage: "
+
+
+def test_sides_of_one_prompt_share_their_embeddings(model: Path) -> None:
+    encoder, made = load(model), []
+
+    def embedder(prompt: str) -> Embedder:
+        made.append(prompt)
+        return Embedder(lambda texts: encoder.encode_after(prompt, texts))
+
+    prompted = Prompted(Sides("find: ", "find: ", ""), embedder)
+    queries, documents = prompted.ranking(QUERIES, QUERIES)
+    assert made == ["find: ", ""] and prompted.embedders[0].num_texts == 8
+    np.testing.assert_array_equal(np.asarray(queries), np.asarray(documents))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["--prompt-name", "title"], 1, "--prompt-name title: the model has"),
+        (["--prompt-name", "a,b,c"], 2, "--prompt-name a,b,c: give one name, or that of queries and that of documents"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    model: Path, data: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, complaint: str
+) -> None:
+    given = ["--model", str(model), "--tasks", "retrieval", "--data", str(data), "--output", str(data.parent / "out")]
+    assert exit_code(main, *given, "--quiet", *words) == code
+    error = capsys.readouterr().err
+    assert complaint in error and error.count("\n") == 1
