@@ -60,7 +60,7 @@ def read_pieces(
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
 
     Args:
-        contents: receives the `content` of each piece.
+        contents: receives the `identity` of each piece.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -75,7 +75,7 @@ def read_pieces(
             if entry.status not in (None, status):
                 raise PipelineError(f"{path}: {MODIFIED}")
             if contents is not None:
-                contents.append(content(root, piece))
+                contents.append(identity(root, piece))
             try:
                 with _content(path, stored, entry) as stream:
                     yield from _records(root, stream, piece, reading)
@@ -93,7 +93,7 @@ def read_pieces(
                 raise PipelineError(f"{path}: {MODIFIED}")
 
 
-def content(root: str, piece: Piece) -> str:
+def identity(root: str, piece: Piece) -> str:
     """Return what identifies the content of a piece, and of all else that its reader reads of the file: its sha256, or
     on an object store the object's own checksum, which needs no download.
     """

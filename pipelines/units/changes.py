@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from clearspan.common.progress import Bar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import CHANGED, content
+from clearspan.pipelines.readers import CHANGED, identity
 from clearspan.pipelines.records import Piece
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
@@ -29,7 +29,7 @@ FRESH_S = 2.0
 
 
 def save_read(folder: str, plan: str, unit: int, read: Sequence[str]) -> None:
-    """Record what a unit read: the `readers.content` of each of its pieces, in order."""
+    """Record what a unit read: the `readers.identity` of each of its pieces, in order."""
     storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(read)}), _path(folder, unit))
 
 
@@ -101,7 +101,7 @@ def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> It
     """Yield each piece, and whether it is as it was read."""
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
     with Bar(sum(piece.bytes for piece, _ in pieces), work, quiet, unit="B", unit_scale=True) as bar:
-        compared = storage.each(root, lambda pair: content(root, pair[0]) == pair[1], pieces)
+        compared = storage.each(root, lambda pair: identity(root, pair[0]) == pair[1], pieces)
         for (piece, _), is_same in zip(pieces, compared, strict=True):
             yield piece, is_same
             bar.update(piece.bytes)
