@@ -17,11 +17,11 @@ from clearspan.train.draws import seeded
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.mlm_head import variant
-from clearspan.train.model.source import Source, read_source
+from clearspan.train.model.source import Given, Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids
-from clearspan.train.options import DISTILL, STATIC, ModelConfig, Recipe, RecipeError
+from clearspan.train.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
 
 
@@ -189,10 +189,11 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
     if model.config.vocab_size < num_ids(tokenizer):
         sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {num_ids(tokenizer):,} ids"
         raise RecipeError(f"model: {sizes}: there must be at least as many embeddings as ids")
+    layers = len(source.head)
     if recipe.model.head and not source.head:
         source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
     pooling, weights = recipe.model.pooling or source.pooling or "mean", None
-    if pooling == "weighted" and source.token_weights is not None:
+    if source.token_weights is not None:
         weights = resized(source.token_weights, model.config.vocab_size)
     elif pooling == "weighted":
         weights = inverse_frequencies(datasets, model.config.vocab_size, tokenizer.all_special_ids)
@@ -201,6 +202,8 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
         encoder.checkpoint_activations()
     if path and stated:
         encoder.notes.append(f"model.path {path}: gives its token embeddings; model.config draws all else at random")
+    if path and not stated and (source.pooling or pooling) in POOLINGS:
+        encoder.given = Given(source.pooling or pooling, layers, not new_weights)
     if source.pooling and source.pooling != pooling:
         encoder.notes.append(f"model.path {path}: has {source.pooling} pooling, this run uses {pooling}")
     return encoder

@@ -15,12 +15,16 @@ from typing import Any
 import yaml
 
 from clearspan.eval.data.sts import SUFFIXES
-from clearspan.train.options import DEV, HELD_OUT
+from clearspan.train.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
-UNCHANGED = "no checkpoint was better than the model you began with"
-"""The remark on a run whose best checkpoint is the one before the first step."""
+UNCHANGED = "no checkpoint was better than the model you began with, and this is that model"
+PREPARED = "no checkpoint was better than the first: the model you began with, pooled as the recipe says"
+"""The remarks on a run whose best checkpoint is the one before the first step: by the pooling and the layers of the
+folder that it began with, or by its own."""
+BEFORE = -1
+"""The key of the scores of the model as given, among those of steps."""
 TEMPLATE = Path(__file__).with_name("model_card.md")
 
 
@@ -31,12 +35,14 @@ class Origin:
     Attributes:
         step: the checkpoint's step; None: the model is not from a run.
         data: the `facts` about each training dataset, by name.
-        scores: the scores in training by step: of step 0 and of the checkpoint's.
+        scores: the scores in training by step: of the model as given, of step 0 and of the checkpoint's.
+        start: the remark on a model that training has not changed.
     """
 
     step: int | None = None
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scores: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    start: str = ""
 
 
 def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,15 +64,16 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
-    """Return the scores of step 0 and of another step that a metrics.jsonl holds, by step."""
+    """Return the scores of the model as given, of step 0 and of another step that a metrics.jsonl holds, by step."""
     from clearspan.train.engine.tracking import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
     steps: dict[int, dict[str, float]] = {}
     for line in map(json.loads, lines_up_to(metrics, step)):
-        scores = {name: value for name, value in line.items() if name == DEV or name.startswith(PREFIX)}
-        if scores and line["step"] in (0, step):
-            steps.setdefault(line["step"], {}).update(scores)
+        for name, value in line.items():
+            score, at = name.removeprefix(GIVEN), BEFORE if name.startswith(GIVEN) else line["step"]
+            if (score == DEV or score.startswith(PREFIX)) and at in (BEFORE, 0, step):
+                steps.setdefault(at, {})[score] = value
     return steps
 
 
@@ -88,21 +95,24 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
 
     options = yaml.safe_load(recipe) or {}
     measure = measured(str(options.get("training", {}).get("eval_data", "")))
+    first = origin.scores.get(BEFORE) or origin.scores.get(0, {})
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})
+    if origin.start == UNCHANGED:
+        scores = first
     front = ModelCardData(library_name=LIBRARY, pipeline_tag="sentence-similarity", tags=TAGS)
     if DEV in scores:
         front.model_name = name
         front.eval_results = [EvalResult(dataset_type="unknown", metric_value=round(scores[DEV], 2), **measure)]
     trained = "A sentence encoder trained with Clearspan"
-    if origin.step == 0:
-        trained = f"In training {UNCHANGED}, and this is that model"
+    if origin.start:
+        trained = f"In training {origin.start}"
     elif not options.get("objectives"):
         trained = "A static encoder made of another encoder with Clearspan, without training"
     dim = encoder.inference.truncate_dim or encoder.dim
     shape = f"{encoder.pooling} pooling over {dim} dimensions, at most {encoder.max_tokens} tokens"
     if not encoder.attends:
         shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
-    objectives = options.get("objectives", {}).values() if origin.step != 0 else ()
+    objectives = () if origin.start else options.get("objectives", {}).values()
     text: str = Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True).render(
         front=front.to_yaml(),
         name=name,
@@ -114,7 +124,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         prompts={side: prompt for side, prompt in encoder.inference.sides._asdict().items() if prompt},
         json=json.dumps,
         scores=scores,
-        first=origin.scores.get(0, {}),
+        first=first,
         step=origin.step,
         labels={DEV: f"{measure['dataset_name']}, {measure['metric_name']}"},
         number=lambda value: "" if value is None else f"{value:.4g}",

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from clearspan.common import files, terminal
 from clearspan.common.model_folder import read_json
 from clearspan.common.options import Flag, Options, run
-from clearspan.train.card import UNCHANGED, Origin, card, read_scores
+from clearspan.train.card import PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
 
 KIND, SKELETON = "model", "encoder"
@@ -122,7 +122,8 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     with _replacing(folder, SKELETON) as part:
         encoder.base.config.save_pretrained(part)
         tokenizer.save_pretrained(part)
-        inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
+        inference: dict[str, Any] = {"pooling": encoder.pooling, "layers": len(encoder.head)}
+        inference["given"] = encoder.given and dataclasses.asdict(encoder.given)
         inference |= dataclasses.asdict(encoder.inference)
         (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
         (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
@@ -133,19 +134,24 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
 
 def load_skeleton(folder: Path) -> Any:
     """Return the encoder that `save_skeleton` wrote, with weights that a checkpoint must replace."""
+    import torch
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
-    from clearspan.train.model.source import Inference
+    from clearspan.train.model.source import Given, Inference
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
     inference = read_json(folder / INFERENCE)
     pooling, layers = inference.pop("pooling"), range(inference.pop("layers"))
+    given = Given(**known) if (known := inference.pop("given", None)) else None
     head = [Dense.load(str(folder / f"head-{number}"), local_files_only=True) for number in layers]
-    return Encoder(model, pooling, head=head, inference=Inference(**inference))
+    weights = torch.ones(config.vocab_size) if given and given.pooling == "weighted" else None
+    encoder = Encoder(model, pooling, head=head, inference=Inference(**inference), token_weights=weights)
+    encoder.given = given
+    return encoder
 
 
 def check_replaceable(folder: Path) -> None:
@@ -166,7 +172,8 @@ def check_replaceable(folder: Path) -> None:
 
 
 def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
-    """Export a run's checkpoint, by default the best one, else the last; return which one, in words.
+    """Export a run's checkpoint, by default the best one, else the last; return which one, in words. If none is better
+    than the model that training began with, the best one is that model as it was given.
 
     Raises:
         CheckpointError, EncoderError: the folder is not a run's, the checkpoint cannot be used, or `out` holds
@@ -179,13 +186,17 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
     checkpoints = Checkpoints(run)
     chosen, tag = checkpoints.choose(checkpoint)
-    encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
+    weights, state = checkpoints.states(tag)
+    encoder, tokenizer, recipe = _trained(run, weights)
     step = int(tag.removeprefix("step-"))
-    origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
-    write_folder(encoder, tokenizer, out, recipe, origin)
+    start = ""
     if (chosen, step) == ("best", 0):
-        return f"{UNCHANGED}: its first checkpoint"
-    return f"the {chosen} checkpoint, that of step {step:,}"
+        start = UNCHANGED if state.get("given") or encoder.pools_as_given else PREPARED
+    if start == UNCHANGED:
+        encoder.become_given()
+    origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step), start)
+    write_folder(encoder, tokenizer, out, recipe, origin)
+    return start or f"the {chosen} checkpoint, that of step {step:,}"
 
 
 def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
@@ -283,7 +294,7 @@ def work(options: Export) -> int:
 
     name_accelerator()
     exported = export(options.run, options.out, options.checkpoint)
-    terminal.say(f"{options.out}: {exported} of {options.run}")
+    terminal.say(f"{options.out}, of {options.run}: {exported}")
     return 0
 
 

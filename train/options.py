@@ -19,6 +19,8 @@ from clearspan.train.schedules import NotNegative, OptimizerConfig, Positive
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
 DEV = "dev_score"
+GIVEN = "given/"
+"""The start of the names of the scores of the model that training begins with, where the run pools in another way."""
 """The metric of the score on `training.eval_data`."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""

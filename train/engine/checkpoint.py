@@ -172,6 +172,15 @@ class Checkpoints:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return "best", best
 
+    def states(self, tag: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return (the learner's weights by parameter name, the state saved with them).
+
+        Raises:
+            CheckpointError: the checkpoint cannot be read.
+        """
+        states = safe_load(self.folder / tag / STATES)
+        return dict(states["module"]), dict(states["clearspan"])
+
     def model_states(self, name: str) -> dict[str, torch.Tensor]:
         """Return the learner's weights by parameter name.
 
@@ -181,8 +190,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        tag = name if TAG.fullmatch(name) else self.choose(name)[1]
-        return dict(safe_load(self.folder / tag / STATES)["module"])
+        return self.states(name if TAG.fullmatch(name) else self.choose(name)[1])[0]
 
 
 def _verified(folder: Path) -> dict[str, Any]:

@@ -83,10 +83,10 @@ class Display:
             seconds = (time.perf_counter() - self.warm) / max(1, done) * left
             self.tell(f"step {step:,}/{self.total:,}: {text}{f', {duration(seconds)} to go' if done and left else ''}")
 
-    def score(self, step: int, scores: Mapping[str, float], best: bool) -> None:
-        """Show the scores of an evaluation."""
+    def score(self, step: int | None, scores: Mapping[str, float], best: bool) -> None:
+        """Show the scores of an evaluation; without a step, those of the model that training begins with."""
         texts = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
-        when = f"after step {step:,}" if step else "before the first step"
+        when = f"after step {step:,}" if step else "before the first step" if step == 0 else "the model as given"
         self.tell(f"{when}: {texts}{', the best so far' if best and step else ''}")
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, pea
 from clearspan.train.learner import COUNTS, Learner
 from clearspan.train.objectives import Metrics
 from clearspan.train.objectives._gradient_caching import Cached
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.options import GIVEN, Recipe, RecipeError
 from clearspan.train.schedules import fraction_of_peak, whole
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.model_selection import SHOWN, Judge
@@ -131,7 +131,7 @@ class Trainer:
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
-        self.judge.best = saved["best"]
+        self.judge.best, self.judge.given = saved["best"], saved.get("given", False)
         changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
         return [f"{self.run}: {line}" for line in changes]
 
@@ -154,7 +154,7 @@ class Trainer:
         training = self.recipe.training
         clock = Clock()
         try:
-            if self.judge.enabled and self.step == 0 and self.judge.best == -math.inf and self._evaluate():
+            if self.judge.enabled and self.step == 0 and self.judge.best == -math.inf and self._evaluate_start():
                 self._save({}, best=True)
             clock.restart()
             while self.step < self.total and not self.stopping:
@@ -291,22 +291,33 @@ class Trainer:
                 sequences += examples * (workload.sequences + workload.patch_sequences)
         return flops_per_token(self.learner, tokens / sequences)
 
+    def _evaluate_start(self) -> bool:
+        """Evaluate the model as given, and the weights before the first step; return whether a figure was finite."""
+        if figures := self.judge.judge_given(self.engine):
+            agreed(lambda: self._write(figures))
+            self._show(figures, GIVEN, False)
+        return self._evaluate() or self.judge.given
+
     def _evaluate(self) -> bool:
         """Evaluate the weights, log and show the figures; return whether they are the best so far."""
         figures, better = self.judge.judge(self.engine)
         if figures:
             agreed(lambda: self._write(figures))
-        shown = {name: figures[name] for name in SHOWN if name in figures}
-        if self.tracker and shown:
-            self.tracker.display.score(self.step, shown, better)
+        self._show(figures, "", better)
         return better
+
+    def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
+        """Show the figures that measure how good a checkpoint is, or with a prefix, the model as given."""
+        shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
+        if self.tracker and shown:
+            self.tracker.display.score(None if prefix else self.step, shown, better)
 
     def _save(self, metrics: Metrics, best: bool) -> None:
         """Save, after checking that the step's losses and weights are finite: few saved steps are also logged."""
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
         state = {"step": self.step, "total": self.total, "feed": to_plain(self.state)}
-        state |= {"began_at": self.first_loss, "best": self.judge.best}
+        state |= {"began_at": self.first_loss, "best": self.judge.best, "given": self.judge.given}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _shared_stop(self) -> bool:

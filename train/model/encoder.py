@@ -6,8 +6,9 @@ Wrapping a model compares its packed and unpacked states on two sequences: an ar
 (`train.model.attention`) is refused, not silently wrong.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from clearspan.train.model.dropout import replace_dropout
 from clearspan.train.model.grouping import by_length
 from clearspan.train.model.losses import in_fp32
 from clearspan.train.model.packing import Packed, SpecialTokens, pack_ids
-from clearspan.train.model.source import Inference
+from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
 from clearspan.train.model.tokenizer import special_tokens
 from clearspan.train.options import POOLINGS, not_one_of
@@ -63,6 +64,8 @@ class Encoder(nn.Module):
         attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
             tokens' mean vector: it has no special tokens, no first token that stands for it, no limit.
         notes: remarks for the user on how the encoder was made, a line each.
+        given: the pooling and the layers of the model that training begins with; None: there is none that is whole, or
+            its pooling is not supported.
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
@@ -87,10 +90,11 @@ class Encoder(nn.Module):
             raise EncoderError(f"a static encoder averages the vectors of its tokens: leave pooling {pooling} out")
         self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
-        if pooling == "weighted":
+        if pooling == "weighted" or token_weights is not None:
             weights = torch.ones(model.config.vocab_size) if token_weights is None else token_weights
             self.register_buffer("token_weights", weights)
         self.notes: list[str] = []
+        self.given: Given | None = None
         self.first_position = first_position(model)
         self._options: dict[str, Any] = {}  # passed to every forward of the model
         replace_dropout(model)
@@ -326,6 +330,29 @@ class Encoder(nn.Module):
         (new or self.base.gradient_checkpointing_enable)({"use_reentrant": False})
         if getattr(self.config, "use_cache", False):  # a decoder's; transformers would disable it with a warning
             self._options = {"use_cache": False}
+
+    @property
+    def pools_as_given(self) -> bool:
+        """Whether pooling and layers are those of the model that training begins with, if there is one."""
+        return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
+
+    def become_given(self) -> None:
+        """Embed texts as the model did that training begins with; the weights are those before the first step."""
+        if self.given is not None:
+            self.pooling, self.head = self.given.pooling, self.head[: self.given.layers]
+            if not self.given.has_mlm_head:
+                self.drop_mlm_head()
+
+    @contextlib.contextmanager
+    def as_given(self) -> Iterator[None]:
+        """Pool as the model did that training begins with, before the first step."""
+        pooling, head = self.pooling, self.head
+        if self.given is not None:
+            self.pooling, self.head = self.given.pooling, head[: self.given.layers]
+        try:
+            yield
+        finally:
+            self.pooling, self.head = pooling, head
 
     def drop_mlm_head(self) -> None:
         """Keep the base model only, if no objective trains the masked-LM head."""

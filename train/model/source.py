@@ -39,6 +39,21 @@ class Inference:
         return Prompts(self.prompts, self.default_prompt_name).sides()
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """How the model of `model.path` embeds a text; the run's encoder may do it in another way.
+
+    Attributes:
+        pooling: the pooling of its folder, or the run's if the folder states none.
+        layers: the number of its layers after the pooling; the run draws those that it lacks.
+        has_mlm_head: whether the folder has a masked-LM head.
+    """
+
+    pooling: str
+    layers: int
+    has_mlm_head: bool
+
+
 @dataclasses.dataclass
 class Source:
     """The contents of a model folder.

@@ -1,7 +1,8 @@
 """Selection of the best checkpoint: by the score on sentence pairs or held-out texts, otherwise by the loss on held-out
 examples if that loss can distinguish a good encoder from a bad one.
 
-The weights before the first step are evaluated too, so the best checkpoint is never worse than the initial weights.
+The weights before the first step are evaluated too, and so is the model as given, where the run pools otherwise than
+its folder or draws layers: what is exported is by this figure never worse than what training began with.
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from clearspan.train.collectives import sum_over_ranks, world
-from clearspan.train.options import DEV, Recipe
+from clearspan.train.options import DEV, GIVEN, Recipe
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
@@ -30,13 +31,14 @@ class Judge:
         enabled: whether there is anything to evaluate.
         picks: whether a score or loss picks the best checkpoint.
         best: the best figure so far.
+        given: whether that is the figure of the model as given.
     """
 
     def __init__(self, recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None, quiet: bool) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
         self.enabled = bool(recipe.training.eval_steps and (evaluate or held_out))
         self.picks = self.enabled and bool(evaluate or (held_out and held_out.judging))
-        self.best = float("-inf")
+        self.best, self.given = float("-inf"), False
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
         """Return (figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
@@ -53,4 +55,16 @@ class Judge:
             value = -figures.get(f"{PREFIX}loss", math.inf)
         better = self.picks and value > self.best
         self.best = value if better else self.best
+        self.given = self.given and not better
         return figures, better
+
+    def judge_given(self, engine: Any) -> dict[str, float]:
+        """Return the figures of the model as given, before the first step; {} if nothing picks a checkpoint, or if
+        it is the encoder of the run. Every rank calls it.
+        """
+        encoder = engine.module.encoder
+        if not self.picks or encoder.pools_as_given:
+            return {}
+        with encoder.as_given():
+            figures, self.given = self.judge(engine)
+        return {f"{GIVEN}{name}": value for name, value in figures.items()}

@@ -23,7 +23,7 @@ from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.tracking import lines_up_to
-from clearspan.train.options import DEV, Recipe, RecipeError, one_of, refuse
+from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import MODEL, repeated
 from clearspan.train.sweeps import grid
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run, Sweep, short_names
@@ -119,7 +119,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)
     lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl")]
     refuse((not lines, f"{run}: its metrics.jsonl is missing or holds no step: delete the folder to train it again"))
-    if dev := [line[DEV] for line in lines if DEV in line]:
+    if dev := [line[name] for line in lines for name in (DEV, f"{GIVEN}{DEV}") if name in line]:
         scores[DEV] = max(dev)
     losses: Scores = next((line for line in reversed(lines) if "loss" in line), {})
     return scores or {name: value for name, value in losses.items() if name == "loss" or name.endswith("/loss")}
