@@ -10,6 +10,7 @@ arguments in place of options in messages:
 
 import contextlib
 import numbers
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common.terminal import HINT, UsageError
+from clearspan.common.working_folder import children_ignore_it
 
 __all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "run_module", "words"]
 
@@ -89,10 +91,10 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
         CommandError: the command failed.
     """
     usage, problems = [], []
-    command = [sys.executable, "-m", module, *line]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="backslashreplace"
-    ) as process:
+    command, environment = [sys.executable, "-m", module, *line], dict(os.environ)
+    children_ignore_it(environment)
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, **both, env=environment, text=True, errors="backslashreplace") as process:
         assert process.stdout is not None
         try:
             for text in process.stdout:
