@@ -23,7 +23,7 @@ from clearspan.common.working_folder import children_ignore_it
 
 __all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "run_module", "words"]
 
-Option = str | int | float | bool | Path | Sequence[str | Path] | None
+Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
 out."""
 OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
@@ -93,8 +93,14 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
     usage, problems = [], []
     command, environment = [sys.executable, "-m", module, *line], dict(os.environ)
     children_ignore_it(environment)
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, **both, env=environment, text=True, errors="backslashreplace") as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        text=True,
+        errors="backslashreplace",
+    ) as process:
         assert process.stdout is not None
         try:
             for text in process.stdout:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
+from clearspan.common.typed import checked
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
@@ -105,6 +106,7 @@ class Dataset:
         ShardError: (while reading) a shard is missing or differs from the manifest.
     """
 
+    @checked
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
         self.manifest = Manifest.load(self.folder)

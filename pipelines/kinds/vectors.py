@@ -32,6 +32,7 @@ from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError, read_inference, read_modules
+from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -169,8 +170,10 @@ def check_device(device: str) -> str:
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless there is a folder of a model."""
-    if not folder or not Path(folder).is_dir():
-        raise EncoderError(f"--model {folder or repr(folder)}: no such folder: name a local folder with a model")
+    if problem := misnamed(folder):
+        raise EncoderError(f"--model {folder!r}: {problem}")
+    if not Path(folder).is_dir():
+        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
 
 
 def model_hash(folder: str) -> str:
