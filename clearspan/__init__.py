@@ -11,8 +11,15 @@ Each name is imported on first use, so that `import clearspan` takes millisecond
 module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import sys
+
+MODULE = sys.orig_argv[-len(sys.argv)].removeprefix("-m") if sys.argv[:1] == ["-m"] else ""
+"""What `python -m MODULE` is looking for while it imports this package."""
+if MODULE.split(".")[0] == __name__ and not sys.flags.safe_path:
+    del sys.path[0]  # the working folder, where the user's data lies (`common.working_folder`)
+
+import importlib  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from clearspan.common.encoder.sentence_encoder import Encoder

@@ -10,6 +10,7 @@ arguments in place of options in messages:
 
 import contextlib
 import numbers
+import os
 import re
 import signal
 import subprocess
@@ -18,10 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common.terminal import HINT, UsageError
+from clearspan.common.working_folder import children_ignore_it
 
 __all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "run_module", "words"]
 
-Option = str | int | float | bool | Path | Sequence[str | Path] | None
+Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
 out."""
 OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
@@ -89,9 +91,15 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
         CommandError: the command failed.
     """
     usage, problems = [], []
-    command = [sys.executable, "-m", module, *line]
+    command, environment = [sys.executable, "-m", module, *line], dict(os.environ)
+    children_ignore_it(environment)
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="backslashreplace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        text=True,
+        errors="backslashreplace",
     ) as process:
         assert process.stdout is not None
         try:

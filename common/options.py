@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common import terminal
 from clearspan.common.terminal import Parser
+from clearspan.common.typed import conform, problem
 
 T = TypeVar("T")
 LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
@@ -65,11 +66,12 @@ class Flag:
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag`: its type without None, and the limits of its value."""
+    """A field with a `Flag`: its type without None, its type as written, and the limits of its value."""
 
     name: str
     flag: Flag
     type: Any
+    hint: Any
     default: Any
     limits: list[tuple[str, Any]]
 
@@ -94,8 +96,7 @@ class _Field(NamedTuple):
         return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(words))
 
     def is_within(self, value: Any) -> bool:
-        is_number = isinstance(value, int if self.type is int else int | float)
-        return is_number and all(LIMITS[name][1](value, limit) for name, limit in self.limits)
+        return all(LIMITS[name][1](value, limit) for name, limit in self.limits)
 
     @property
     def required(self) -> bool:
@@ -108,7 +109,8 @@ def _fields(cls: Any) -> list[_Field]:
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
             limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
-            fields.append(_Field(field.name, flags[0], _without_none(hints[field.name]), field.default, limits))
+            hint = hints[field.name]
+            fields.append(_Field(field.name, flags[0], _without_none(hint), hint, field.default, limits))
     return fields
 
 
@@ -124,14 +126,20 @@ class Options:
     """Base of a command's options. A subclass checks what fields have to do with each other in `__post_init__`.
 
     Raises:
-        ValueError: a value is out of its limits or no choice, or a name is given twice; the message names the flag.
+        ValueError: a value is of another type, out of its limits or no choice, or a name is given twice; the message
+            names the flag.
     """
 
     def __post_init__(self) -> None:
         for field in _fields(type(self)):
             value = getattr(self, field.name)
+            try:
+                value = conform(value, field.hint)
+            except TypeError:
+                raise ValueError(problem(field.option, field.hint, value)) from None
             if value is None:
                 continue
+            object.__setattr__(self, field.name, value)
             if field.limits and not field.is_within(value):
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]

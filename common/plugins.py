@@ -12,10 +12,8 @@ an installed package declares, never text from a dataset or a model folder. Ever
 `ValueError` of one line, which starts with the spec and names what is missing from the contract.
 """
 
-import importlib
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any, TypeVar, cast
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import one_line
+from clearspan.common.working_folder import own_modules
 
 VARIABLE = "CLEARSPAN_EXTENSIONS"
 """Environment variable: modules, separated by commas, that register parts when they are imported."""
@@ -133,15 +132,12 @@ def load_extensions() -> None:
 
 
 def _import(module: str, spec: str) -> ModuleType:
-    here = str(Path.cwd())
-    if not {"", here} & set(sys.path):  # `python -m` searches the working folder, an installed command does not
-        sys.path.append(here)
     try:
-        return importlib.import_module(module)
+        return own_modules.load(module)
     except (Exception, SystemExit) as error:  # raised by the module's own code, if there is one
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         if f"{module}.".startswith(f"{absent}."):
-            raise PluginError(f"{spec}: there is no module {absent}, installed or in {here}") from None
+            raise PluginError(f"{spec}: there is no module {absent}, installed or in {Path.cwd()}") from None
         cause = f"{type(error).__name__}: {one_line(error)}"
         raise PluginError(f"{spec}: the module {module} cannot be imported ({cause})") from None
 

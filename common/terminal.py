@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
+from clearspan.common.working_folder import children_ignore_it
 
 GAP = 3
 """Number of cells between the columns of a table."""
@@ -220,11 +221,14 @@ def run(
     the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
     imported, so `work` is what imports torch.
 
+    Processes that the work starts import nothing from the working folder (`common.working_folder`).
+
     Args:
         expected: exceptions of work that failed.
         remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    children_ignore_it(os.environ)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -10,6 +10,7 @@ from clearspan.common.commands import Option, UsageError, as_keywords, naming_ke
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
+from clearspan.common.typed import checked
 from clearspan.eval.__main__ import requested
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
@@ -17,6 +18,7 @@ from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 
 
+@checked
 @naming_keywords()
 def evaluate(
     model: str | Path,
@@ -53,6 +55,7 @@ def evaluate(
         return run(requested(line, raises=True))[0].results
 
 
+@checked
 @naming_keywords()
 def load_model(
     model: str | Path, *, pooling: str | None = None, precision: str = "fp32", device: str | None = "auto"
@@ -81,6 +84,7 @@ def load_model(
     return load(str(model), pooling, compute.precision, compute.device)
 
 
+@checked
 def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparison:
     """Test which differences between two evaluations exceed noise: paired bootstrap, corrected by Holm.
 

@@ -10,9 +10,10 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.files import cache_folder
+from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.eval.files import existing_folder
-from clearspan.eval.models.lexical import BASELINES
+from clearspan.eval.models.lexical import BASELINES, encoder_of
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
@@ -24,8 +25,11 @@ NO_CACHE = Path("none")
 
 def check_model(spec: str) -> None:
     """Raise ValueError for a path at which nothing is."""
-    if ":" not in spec and spec not in BASELINES and not Path(spec).exists():
-        raise ValueError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {spec}")
+    if problem := misnamed(spec, HYBRID):
+        raise ValueError(f"{spec!r}: {problem}")
+    model = encoder_of(spec) or spec
+    if ":" not in model and model not in BASELINES and not Path(model).exists():
+        raise ValueError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {model}")
 
 
 def check_name(text: str) -> None:

@@ -4,20 +4,22 @@ Datasets and tokenizers are made in a process of their own: in that of a noteboo
 runner, and a worker that dies would end the notebook.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.command import Search
 from clearspan.pipelines.search.nearest import Hit
 from clearspan.shards import Dataset
 
-Inputs = str | Path | Sequence[str | Path]
+Inputs = str | Path | Iterable[str | Path]
 
 
+@checked
 def make_dataset(
     kind: str,
     inputs: Inputs,
@@ -48,6 +50,7 @@ def make_dataset(
     return Dataset(output)
 
 
+@checked
 def make_tokenizer(
     inputs: Inputs, output: str | Path, *, size: int = 32000, quiet: bool = False, **options: Option
 ) -> Path:
@@ -68,6 +71,7 @@ def make_tokenizer(
     return Path(output)
 
 
+@checked
 @naming_keywords()
 def search(
     vectors: str | Path,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
 from clearspan.common.kept import is_whole
 from clearspan.common.sealed import FileInfo, HashingFile
+from clearspan.common.typed import checked
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
@@ -106,6 +107,7 @@ class Dataset:
         ShardError: (while reading) a shard is missing or differs from the manifest.
     """
 
+    @checked
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
         self.manifest = Manifest.load(self.folder)

@@ -14,6 +14,7 @@ import numpy as np
 
 from clearspan.common.progress import Bar
 from clearspan.common.token_ids import vocab_size
+from clearspan.common.typed import checked
 from clearspan.shards import classes, storage, vectors
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
@@ -21,6 +22,7 @@ from clearspan.shards.reader import Dataset, ShardError
 from clearspan.shards.schema import VECTOR, token_columns
 
 
+@checked
 def verify(folder: str | Path, quiet: bool = True) -> list[str]:
     """Read a whole dataset and return its problems, one line each; empty if it is as published.
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from clearspan.common.working_folder import own_modules
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
@@ -90,6 +92,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     """Write a module into the working folder, and return its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setattr(own_modules, "named", [])
     names = []
 
     def write(source: str) -> str:

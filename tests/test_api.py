@@ -47,7 +47,7 @@ def test_adapt_refuses_what_has_no_result(options: dict[str, object], complaint:
 
 def test_type_checkers_see_the_names_that_are_loaded() -> None:
     tree = ast.parse(Path(clearspan.__file__).read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
+    block = next(each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
     imported = {
         alias.asname or alias.name: node.module
         for node in block.body

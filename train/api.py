@@ -9,20 +9,22 @@ device's memory is free when the run ends.
 
 import dataclasses
 import json
-import numbers
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.commands import CommandError, Option, naming_keywords, run_module, words
+from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.typed import checked, conform, problem
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.run_folder import repeated
 
-Overrides = Mapping[str, object] | Iterable[str]
+Overrides = Mapping[str, object] | str | Iterable[str]
 """Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
+Plain = bool | int | float | Path
+"""Values that JSON lacks, and a recipe takes."""
 
 
 class TrainingError(RuntimeError):
@@ -35,6 +37,9 @@ class Run:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(path_of(self.folder)))
+
     @property
     def model(self) -> Path:
         """The exported model, a folder that sentence-transformers loads; made when the run ends."""
@@ -45,6 +50,7 @@ class Run:
         return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@checked
 def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
     """Load a recipe by its name (`clearspan train --list`) or file, and check every value.
 
@@ -54,6 +60,7 @@ def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
     return load(str(name_or_file), assignments(overrides))
 
 
+@checked
 def train_model(
     recipe: Recipe | str | Path,
     overrides: Overrides = (),
@@ -106,6 +113,7 @@ def train_model(
     return Run(Path(loaded.output))
 
 
+@checked
 @naming_keywords()
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
@@ -130,6 +138,16 @@ def assignments(overrides: Overrides) -> list[str]:
     return [overrides] if isinstance(overrides, str) else list(overrides)
 
 
+@checked
+def path_of(folder: str | Path) -> str | Path:
+    """Return the path of a folder; raise UsageError for anything else."""
+    return folder
+
+
 def _plain(value: object) -> object:
-    """Return a number of numpy as Python's, and any other value, such as a path, as text."""
-    return value.item() if isinstance(value, numbers.Real) and hasattr(value, "item") else str(value)
+    """Return a number of numpy as Python's, and a path as text."""
+    try:
+        plain = conform(value, Plain)
+    except TypeError:
+        raise UsageError(problem("the value of a recipe key", Plain, value)) from None
+    return str(plain) if isinstance(plain, Path) else plain

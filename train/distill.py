@@ -20,6 +20,7 @@ from annotated_types import Ge
 
 from clearspan.common import terminal
 from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options, run
 
 EXAMPLE = """examples:
@@ -50,6 +51,8 @@ class Distill(Options):
             raise ValueError("give either --model or --tokenizer")
         if self.random_dims and not self.model:
             raise ValueError("--random-dims has no effect without --model: all dimensions are random: set --dims")
+        if self.model and (problem := misnamed(str(self.model))):
+            raise ValueError(f"--model {str(self.model)!r}: {problem}")
         if not self.folder.is_dir():
             missing = "no such folder" + (" or tokenizer.json" if self.tokenizer else "")
             raise ValueError(f"{self.source} {self.model or self.tokenizer}: {missing}")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
+from clearspan.common.model_forms import HYBRID
 from clearspan.common.ranking import BM25, HYBRID_WEIGHT, scale_and_shift
 from clearspan.common.words import words
 from clearspan.eval.models.similarity import Joined, Similarity, TextPairs, UnscoredError, Vectors, products
@@ -89,8 +90,6 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
     "bm25": _bm25,
 }
 """Name for `--model` -> function that fits the baseline."""
-HYBRID = "hybrid:"
-"""Before a model's folder: the model beside BM25 (`Hybrid`)."""
 
 
 class Hybrid(Similarity):

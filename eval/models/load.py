@@ -17,6 +17,7 @@ from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.lexical import encoder_of, is_baseline
@@ -98,6 +99,8 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
     if is_baseline(spec) or encoder_of(spec) is not None:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
         raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with --model {spec}")
+    if problem := misnamed(spec):
+        raise EncoderError(f"{spec!r}: {problem}")
     if path.is_dir():
         return folder.load(path, pooling, device, precision)
     if pooling:

@@ -35,6 +35,7 @@ from clearspan.common.encoder.folder import device_of, load
 from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.beside import HASHES, attach
@@ -189,8 +190,10 @@ def check_device(device: str) -> str:
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless there is a folder of a model."""
-    if not folder or not Path(folder).is_dir():
-        raise EncoderError(f"--model {folder or repr(folder)}: no such folder: name a local folder with a model")
+    if problem := misnamed(folder):
+        raise EncoderError(f"--model {folder!r}: {problem}")
+    if not Path(folder).is_dir():
+        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
 
 
 def model_hash(folder: str) -> str:

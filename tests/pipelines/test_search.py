@@ -214,7 +214,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid must be from 0 to 1"),
         (["--query", "owl", "--hybrid", "--index", "faiss"], 2, "--hybrid scores every text: leave out --index"),
         (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
-        (["--query", "owl", "--model", ""], 2, "--model '': no such folder"),
+        (["--query", "owl", "--model", ""], 2, "--model '': names no folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: nowhere.txt: No such file"),
         (
             ["--query", "owl", "--prompt-name", "title"],

@@ -33,6 +33,7 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, Prompts, Sides, check_two, shown
+from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.train.adapt.recipe import EVALUATED, Choice, planned
@@ -48,8 +49,6 @@ EXAMPLE = """examples:
   clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 STATE = "adapt.json"
-STATIC_FROM = "static:"
-"""The start of a `--model` from which a static encoder is made."""
 PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
 DISTILL = ("clearspan.train.distill", "distill")
 EVAL = ("clearspan.eval", "python -m clearspan.eval")
@@ -112,8 +111,6 @@ class Adapt(Options):
         """Raise UsageError for options that do not fit together, with each other or with the texts."""
         if self.fields and self.alone:
             raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
-        if self.model == STATIC_FROM:
-            raise UsageError(f"--model {STATIC_FROM}: names no folder; give that of an encoder, {STATIC_FROM}DIR")
         if self.fields and len(self.fields) != 2:
             raise UsageError("--fields must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
@@ -164,12 +161,12 @@ class Adapt(Options):
     @property
     def encoder(self) -> Path | None:
         """The folder that `--model` names, None without it."""
-        return None if self.model is None else Path(self.model.removeprefix(STATIC_FROM))
+        return None if self.model is None else Path(self.model.removeprefix(STATIC))
 
     @property
     def starts(self) -> bool:
         """Whether a static encoder is made here, in DIR/start."""
-        return self.model is None or self.model.startswith(STATIC_FROM)
+        return self.model is None or self.model.startswith(STATIC)
 
     @property
     def base(self) -> Path:
@@ -218,6 +215,8 @@ def read_state(options: Adapt) -> dict[str, Any]:
     from clearspan.common.encoder.fingerprint import model_sha256
 
     given, path = options.encoder, options.output / STATE
+    if options.model is not None and (problem := misnamed(options.model, STATIC)):
+        raise UsageError(f"--model {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
         raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):

@@ -5,10 +5,11 @@ inputs, model, options, recipe keys ──> python -m clearspan.train.adapt ─�
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.typed import checked
 from clearspan.train.adapt.__main__ import STATE
 from clearspan.train.api import Overrides, assignments
 
@@ -38,8 +39,9 @@ class Adapted:
         return self.folder / "model"
 
 
+@checked
 def adapt(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: str | Path | Iterable[str | Path],
     output: str | Path,
     model: str | Path | None = None,
     overrides: Overrides = (),

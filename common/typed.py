@@ -1,0 +1,136 @@
+"""Types at the door: a value from outside is of the type that its annotation names, or a one-line error says so.
+
+    @checked                              search(top=None)          top must be a whole number, not None
+    def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
+
+Annotations say what a public function takes, and an option's annotation what it takes; `conform` holds values to both.
+A number of numpy is a number. Bytes are no text and no path, and True is no number.
+"""
+
+import functools
+import inspect
+import numbers
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+from clearspan.common.terminal import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+WORDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a Path",
+    types.NoneType: "None",
+}
+"""Types, and their names in a message."""
+UNIONS = (types.UnionType, typing.Union)
+
+
+def conform(value: Any, hint: Any) -> Any:
+    """Return a value as the type that a hint names: a number of numpy as Python's, a tuple's items in a tuple.
+
+    Raises:
+        TypeError: the value is of another type.
+    """
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object):
+        return value
+    if origin is Annotated:
+        return conform(value, inner[0])
+    if origin in UNIONS:
+        return _first(value, inner)
+    if origin is Literal:
+        if isinstance(value, str):  # which of the choices it is, the option's own check tells
+            return value
+    elif hint is bool:
+        if isinstance(value, bool) or _is_bool_of_numpy(value):
+            return bool(value)
+    elif hint in (int, float):
+        kind = numbers.Integral if hint is int else numbers.Real
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return value if type(value).__module__ == "builtins" else hint(value)
+    elif origin is not None and issubclass(origin, Mapping):
+        if isinstance(value, Mapping):
+            return {conform(key, inner[0]): conform(each, inner[1]) for key, each in value.items()}
+    elif origin is not None and issubclass(origin, Iterable):
+        if isinstance(value, Sequence if issubclass(origin, Sequence) else Iterable) and not _is_one(value):
+            made = tuple if origin is tuple or isinstance(value, tuple) else list
+            return made(conform(each, inner[0]) for each in value)
+    elif isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise TypeError
+
+
+def _first(value: Any, hints: Iterable[Any]) -> Any:
+    """Return the value as the first of the types that it has."""
+    for hint in hints:
+        try:
+            return conform(value, hint)
+        except TypeError:
+            continue
+    raise TypeError
+
+
+def _is_bool_of_numpy(value: Any) -> bool:
+    """Return whether a value is a `numpy.bool_`, without importing numpy."""
+    return str(getattr(value, "dtype", "")) == "bool" and getattr(value, "shape", None) == ()
+
+
+def _is_one(value: Any) -> bool:
+    """Return whether a value that yields others when it is iterated over is one value, or no list of values."""
+    return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
+
+
+def problem(name: str, hint: Any, value: Any) -> str:
+    """Return the message that a value is of another type than its hint says."""
+    shown = "bytes" if isinstance(value, bytes | bytearray | memoryview) else " ".join(reprlib.repr(value).split())
+    return f"{name} must be {' or '.join(dict.fromkeys(_words(hint)))}, not {shown}"
+
+
+def _words(hint: Any) -> Iterator[str]:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in UNIONS or origin is Annotated:
+        for each in inner if origin in UNIONS else inner[:1]:
+            yield from _words(each)
+    elif origin is not None and origin is not Literal and issubclass(origin, Mapping):
+        yield "a dictionary"
+    elif origin is not None and origin is not Literal and issubclass(origin, Iterable):
+        yield f"a list of them ({' or '.join(_words(inner[0]))})"
+    else:
+        yield "a text" if origin is Literal else WORDS.get(hint, f"a {getattr(hint, '__name__', hint)}")
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Check the arguments of a function by its annotations before it is called.
+
+    Raises:
+        UsageError: (from the function that is returned) an argument is of another type.
+    """
+    signature, hints = inspect.signature(function), functools.cache(typing.get_type_hints)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = signature.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
+            hint, several = hints(function).get(name, Any), signature.parameters[name].kind
+            if several is inspect.Parameter.VAR_KEYWORD:
+                given.arguments[name] = {key: _checked(key, hint, each) for key, each in value.items()}
+            else:
+                given.arguments[name] = _checked(name, hint, value)
+        return function(*given.args, **given.kwargs)
+
+    return call
+
+
+def _checked(name: str, hint: Any, value: Any) -> Any:
+    try:
+        return conform(value, hint)
+    except TypeError:
+        raise UsageError(problem(name, hint, value)) from None

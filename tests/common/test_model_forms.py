@@ -1,0 +1,64 @@
+"""`--model static:DIR` and `hybrid:DIR`: a command that does not take the form says what to write, in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from clearspan.__main__ import main
+from clearspan.common.model_forms import HYBRID, STATIC, misnamed
+from tests.conftest import exit_code
+
+REST = {
+    "adapt": ("--input", "texts.csv", "--output", "adapted", "--dry-run"),
+    "distill": ("--output", "static"),
+    "embed": ("--input", "texts.csv", "--output", "vectors"),
+    "eval": ("--pairs", "pairs.csv", "--output", "scores"),
+    "search": ("vectors", "--query", "owls"),
+}
+TAKEN = {"adapt": STATIC, "eval": HYBRID}
+FORMS = [
+    "static:",
+    "hybrid:",
+    "static:DIR",
+    "hybrid:DIR",
+    "static:static:DIR",
+    "hybrid:hybrid:DIR",
+    "hybrid:static:DIR",
+]
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("command", REST)
+def test_a_form_that_the_command_does_not_take_is_led_out_of(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.csv").write_text("title,text\nowls,they hunt at dusk\n")
+    for spec in FORMS:
+        if (problem := misnamed(spec, TAKEN.get(command, ""))) is None:
+            assert spec == f"{TAKEN[command]}DIR"
+            continue
+        assert exit_code(main, command, "--model", spec, *REST[command]) == 2
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1 and f"{spec!r}: {problem}" in line
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken", "said"),
+    [
+        ("", "", "names no folder: write DIR, the folder of a model"),
+        ("static: ", STATIC, "names no folder: write static:DIR, the folder of a model"),
+        ("static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
+        ("hybrid:static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
+        ("hybrid:DIR", STATIC, "name DIR alone"),
+        ("static:static:DIR", STATIC, "write static: once: static:DIR"),
+    ],
+)
+def test_what_is_said_leads_out(spec: str, taken: str, said: str) -> None:
+    assert said in str(misnamed(spec, taken))
+
+
+def test_a_folder_of_that_name_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "static:owls").mkdir()
+    assert misnamed("static:owls") is None and misnamed("owls") is None and misnamed("tfidf") is None

@@ -1,0 +1,79 @@
+"""Files beside the user's data are no modules of a command: only what the user named is imported from there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from clearspan.common import plugins
+from clearspan.common.working_folder import children_ignore_it
+from tests.conftest import ROOT
+
+OPTIONAL = {"zstandard", "orjson", "brotli", "snappy", "lz4", "accelerate", "nltk", "wandb", "sitecustomize"}
+"""Modules that libraries import if they are there."""
+CHILD = "from clearspan.common.commands import run_module; run_module('clearspan.pipelines', ['--version'], 'x')"
+
+
+@pytest.fixture
+def trapped(tmp_path: Path) -> Path:
+    """A folder with a file for each module that might be imported, which ends the process that imports it."""
+    names = {name for name in sys.stdlib_module_names if name[0] != "_"} | OPTIONAL
+    names |= {name for name in packages_distributions() if name.isidentifier()}
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("import os\nos._exit(99)\n")
+    return tmp_path
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("no-code-beside-data")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-P", "-c", CHILD],
+        ["-m", "clearspan.pipelines", "--version"],
+        ["-P", "-m", "clearspan", "adapt", "--input", "texts.csv", "--output", "adapted", "--quiet"],
+    ],
+    ids=["a child", "started by Python itself", "adapt"],
+)
+def test_a_command_imports_nothing_from_the_working_folder(words: list[str], trapped: Path) -> None:
+    """`adapt` ends in its first command, a pipeline in a process of its own that refuses the csv."""
+    (trapped / "texts.csv").write_text("text\nthe owls of this wood hunt at dusk, and at dawn\n")
+    if "-P" not in words:
+        (trapped / "clearspan.py").unlink()  # which Python itself looks for in the working folder
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], cwd=trapped, env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 1) and "Error" not in done.stderr, done.stdout + done.stderr
+
+
+def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    environment = {"PYTHONPATH": "elsewhere"}
+    children_ignore_it(environment)
+    assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"elsewhere{os.pathsep}{ROOT}"}
+    monkeypatch.chdir(tmp_path)
+    children_ignore_it(environment := {})
+    assert environment == {"PYTHONSAFEPATH": "1"}
+
+
+def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does(
+    own_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, later = own_module("OWLS = 3\n"), own_module("OWLS = 4\n")
+    source = f"import {beside}\ndef count():\n    import {later}\n    return {beside}.OWLS + {later}.OWLS\n"
+    assert plugins.resolve(f"{own_module(source)}:count")() == 7
+    unnamed = own_module("raise SystemExit('was run')\n")
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "library_of_others.py").write_text(f"import {unnamed}\n")
+    monkeypatch.syspath_prepend(installed)
+    with pytest.raises(ModuleNotFoundError, match=unnamed):
+        __import__(unnamed)
+    using = own_module("import library_of_others\n")
+    with pytest.raises(plugins.PluginError, match=f"ModuleNotFoundError: No module named '{unnamed}'"):
+        plugins.resolve(f"{using}:any")

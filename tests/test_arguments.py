@@ -1,0 +1,92 @@
+"""Arguments of the public functions: a value of another type is refused by name, in one line, before any work."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clearspan
+from clearspan.common.commands import UsageError
+from clearspan.common.typed import conform
+from clearspan.pipelines.search.command import Search
+from clearspan.train.options import RecipeError
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "Dataset": {"folder": "shards"},
+    "Run": {"folder": "run"},
+    "adapt": {"inputs": "texts.csv", "output": "adapted", "holdout_fraction": 0.2},
+    "compare": {"a": "one", "b": "two"},
+    "evaluate": {"model": "model", "tasks": ["sts"], "data": "data", "seed": 3},
+    "export_model": {"run": "run", "output": "model"},
+    "load_model": {"model": "model"},
+    "load_recipe": {"name_or_file": "demo"},
+    "make_dataset": {"kind": "documents", "inputs": "texts.csv", "output": "shards", "min_tokens": 2},
+    "make_tokenizer": {"inputs": "texts.csv", "output": "tokenizer", "min_frequency": 2},
+    "search": {"vectors": "vectors", "queries": "owls", "model": "model"},
+    "train_model": {"recipe": "demo", "num_gpus": 1},
+    "verify": {"folder": "shards"},
+}
+"""Each public function, and arguments that it takes."""
+WRONG = [None, b"out", 3, 2.5, np.int64(3), np.float32(0.5), True, object(), {"a": 1}, np.zeros(3), ["a", b"b"], [None]]
+
+
+def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The names of a function's arguments, with one of its further options, and what each takes."""
+    target = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    hints = typing.get_type_hints(target)
+    for name, parameter in inspect.signature(function).parameters.items():
+        further = parameter.kind is inspect.Parameter.VAR_KEYWORD
+        yield "more" if further else name, hints[name]
+
+
+def refused(hint: Any, value: Any) -> bool:
+    try:
+        conform(value, hint)
+    except TypeError:
+        return True
+    return False
+
+
+@pytest.mark.guarantee("typed-arguments")
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_argument_of_another_type_is_refused_by_its_name_and_nothing_is_made(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function, tried = getattr(clearspan, name), 0
+    for parameter, hint in parameters(function):
+        for value in WRONG:
+            if refused(hint, value):
+                tried += 1
+                with pytest.raises(UsageError, match=f"^{parameter} must be ") as error:
+                    function(**{**GIVEN[name], parameter: value})
+                assert "\n" not in str(error.value)
+    assert tried > 5 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.guarantee("typed-arguments")
+def test_bytes_and_none_are_refused_everywhere_and_numbers_of_numpy_are_numbers(minilm: Path) -> None:
+    for hint in (str | Path, int, float, bool, int | float | bool, list[str | Path]):
+        assert refused(hint, b"out") and refused(hint, None)
+    assert [conform(np.int64(3), int), conform(np.float32(0.5), float), conform(np.bool_(1), bool)] == [3, 0.5, True]
+    assert type(conform(np.int64(3), int)) is int
+    assert refused(int, True) and refused(int, 3.0) and refused(float, "1") and refused(bool, 1)
+    assert Search(folder="v", model=str(minilm), query=("owls",), top=np.int64(3)).top == 3
+    with pytest.raises(ValueError, match="--top must be a whole number, not None"):
+        Search(folder="v", model=str(minilm), query=("owls",), top=None)
+
+
+def test_every_public_function_is_tried() -> None:
+    made = {"Adapted", "Encoder"}  # what functions return
+    assert GIVEN.keys() == set(clearspan.__all__) - made
+
+
+@pytest.mark.parametrize("value", [b"3", object(), np.zeros(3)])
+def test_a_recipe_takes_no_other_value_of_python(value: object) -> None:
+    with pytest.raises((UsageError, RecipeError), match=re.escape("the value of a recipe key must be ")):
+        clearspan.load_recipe("demo", {"training.max_steps": value})
