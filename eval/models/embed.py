@@ -69,9 +69,9 @@ class Embedder(Similarity):
         """Note that different texts have few different directions, as a collapsed model gives them."""
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
-        axis = np.random.default_rng(0).standard_normal(embeddings.shape[1])
+        axis = np.random.default_rng(0).standard_normal((embeddings.shape[1],), np.float32)
         # Rows of different directions have different products with a random vector, which are faster to compare.
-        different = len(np.unique(rounded(unit_vectors(embeddings) @ axis.astype(np.float32))))
+        different = len(np.unique(rounded(unit_vectors(embeddings) @ axis)))
         if different == 1 or different < FEW * num_texts:
             self.constant = (num_texts, different)
 
