@@ -6,6 +6,7 @@
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
     search           nearest vectors of a dataset             evaluate       score a model by the published protocols
     adapt            a model for texts of your own: Adapted   compare        which differences of scores exceed noise
+    webdataset_pipeline   a dataset as a `webdataset` pipeline, for a training loop of your own
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
 module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from clearspan.eval.api import compare, evaluate, load_model
     from clearspan.pipelines.api import make_dataset, make_tokenizer, search
     from clearspan.shards import Dataset, verify
+    from clearspan.shards.as_webdataset import webdataset_pipeline
     from clearspan.train.adapt.api import Adapted, adapt
     from clearspan.train.api import Run, export_model, load_recipe, train_model
 
@@ -45,6 +47,7 @@ __all__ = [
     "search",
     "train_model",
     "verify",
+    "webdataset_pipeline",
 ]
 
 _NAMES = {
@@ -52,6 +55,7 @@ _NAMES = {
     "eval.api": ["compare", "evaluate", "load_model"],
     "pipelines.api": ["make_dataset", "make_tokenizer", "search"],
     "shards": ["Dataset", "verify"],
+    "shards.as_webdataset": ["webdataset_pipeline"],
     "train.adapt.api": ["Adapted", "adapt"],
     "train.api": ["Run", "export_model", "load_recipe", "train_model"],
 }

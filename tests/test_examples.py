@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import clearspan
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 
@@ -55,6 +56,16 @@ def test_own_language(shared_data: Path, tmp_path: Path) -> None:
     printed = run("own_language.py", tmp_path / "german.txt", *words, "--steps", "1", "--vocabulary", "800")
     assert "'pairs/pairs': {'spearman'" in printed.splitlines()[-1]
     assert (tmp_path / "out" / "scores" / "report.html").is_file()
+
+
+def test_own_loop(shared_data: Path, minilm: Path, tmp_path: Path) -> None:
+    """The last line has a loss below that of chance, and the model can be evaluated."""
+    corpus = some_lines(shared_data / "sentences" / "wiki1m_head_11914.txt", tmp_path / "wiki.txt", 200)
+    words = ("--model", minilm, "--output", tmp_path / "out", "--batch-size", "8", "--steps", "2")
+    last = run("own_loop.py", corpus, *words).splitlines()[-1]
+    step, loss = last.split(": loss ")
+    assert step == "step 2" and 0 <= float(loss) < 2
+    assert clearspan.load_model(tmp_path / "out" / "model").encode("An owl hunts by ear.").shape == (384,)
 
 
 def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:

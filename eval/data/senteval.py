@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clearspan.eval.files import MissingDataError
 
-_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
+_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
 PROBING = {
     "Length": "sentence_length.txt",
     "WordContent": "word_content.txt",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import rounded
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.similarity import Floats, Similarity, TextPairs, Vectors
 
@@ -19,8 +18,10 @@ _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 FEW = 0.01
 """A model that gives different texts a smaller share of different directions than this is told to be constant."""
-FEWEST_WATCHED = 20
-"""Fewest texts of which this is judged."""
+FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
+"""Fewest texts of which this is judged, and most: those in between are left out."""
+NOISE = 1e-6
+"""Difference of two vectors' products with a random one that float32 alone may make."""
 
 
 class Embedder(Similarity):
@@ -69,10 +70,12 @@ class Embedder(Similarity):
         """Note that different texts have few different directions, as a collapsed model gives them."""
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
-        axis = np.random.default_rng(0).standard_normal(embeddings.shape[1])
+        sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
         # Rows of different directions have different products with a random vector, which are faster to compare.
-        different = len(np.unique(rounded(unit_vectors(embeddings) @ axis.astype(np.float32))))
-        if different == 1 or different < FEW * num_texts:
+        axis = np.random.default_rng(0).standard_normal((embeddings.shape[1],), np.float32)
+        steps = np.diff(np.sort((unit_vectors(sample) @ axis).astype(np.float64)))
+        different = 1 + int((steps > NOISE).sum())
+        if different == 1 or different < FEW * min(num_texts, len(sample)):
             self.constant = (num_texts, different)
 
     def _known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:

@@ -16,7 +16,7 @@ from clearspan.common.terminal import printable
 from clearspan.eval.details import Table
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
-from clearspan.eval.tables.averages import average, missing_tasks
+from clearspan.eval.tables.averages import CAPTIONS, average, missing_tasks
 from clearspan.eval.tables.published import Cell, Column, PaperTable, Row
 
 YOURS = "Yours"
@@ -55,7 +55,7 @@ def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
         return None if None in figures else tuple(figure for figure in figures if figure is not None)
     if column.average:
         result = average(column.average, model.scores)
-        return result["value"] if result and not result["missing"] else None
+        return result["value"] if result and set(result["missing"]) <= {CAPTIONS} else None
     if column.minus:
         head, row = column.minus
         minuend = next(other for other in table.columns if other.head == head)
@@ -97,7 +97,12 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
     notes = [f"no {', '.join(lacking)}"] if lacking else []
     for column in table.columns:
         missing = missing_tasks(column.average, model.scores) if column.average else []
-        if missing:
+        if missing == [CAPTIONS]:
+            notes.append(
+                f"{column.head} ({column.average}) is without COCO's captions, the published ones with them: add "
+                "--tasks captions"
+            )
+        elif missing:
             notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")
     return notes
 

@@ -2,6 +2,7 @@
 
     "sts"          a family of tasks in FAMILIES
     "haiku:Haiku"  a task from outside: a class in haiku.py, in the working folder or an installed package
+    "captions"     such a class too: COCO's task, which one paper's averages need, has parts that nothing else uses
 
 Such a class implements `task.Task` and is called with the data folder; it raises MissingDataError if its files are not
 there and DataError if they are malformed.
@@ -25,6 +26,8 @@ from clearspan.eval.tasks import (
 )
 from clearspan.eval.tasks.task import Family, Loaded, Task
 
+CAPTIONS = "clearspan.plugins.captions:Captions"
+
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,
     "transfer": transfer.FAMILY,
@@ -36,6 +39,10 @@ FAMILIES: dict[str, Family] = {
     "retrieval": retrieval.FAMILY,
     "heldout": heldout.FAMILY,
     "glue": glue.FAMILY,
+    "captions": Family(
+        lambda data: _loaded("captions", CAPTIONS, data),
+        "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; hours on a CPU",
+    ),
 }
 
 
@@ -51,18 +58,23 @@ def family(word: str) -> Family:
     if not plugins.is_spec(word):
         choices = f"choose from {', '.join(FAMILIES)}{did_you_mean(word, FAMILIES)}"
         raise plugins.PluginError(f"unknown task {word!r}; {choices}; or name a class of your own as module:name")
-    create = plugins.load_function(word, "a class that implements clearspan.eval.tasks.task.Task")
+    plugins.load_function(word, CLASS)
+    return Family(lambda data: _loaded(word, word, data), f"the class {word}")
 
-    def load(data: Path) -> Loaded:
-        try:
-            task = create(data)
-        except MissingDataError as error:
-            return Loaded([], {word: str(error)})
-        except (DataError, OSError):
-            raise
-        except Exception as error:  # the user's code may raise anything
-            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise plugins.PluginError(f"{word}: raised {raised} when called with the data folder") from None
-        return Loaded([plugins.check_object(task, word, Task, "an evaluation task")], {})
 
-    return Family(load, f"the class {word}")
+CLASS = "a class that implements clearspan.eval.tasks.task.Task"
+
+
+def _loaded(word: str, spec: str, data: Path) -> Loaded:
+    """Return the task of the class that a spec names; `word` is what the user named it by."""
+    create = plugins.load_function(spec, CLASS)
+    try:
+        task = create(data)
+    except MissingDataError as error:
+        return Loaded([], {word: str(error)})
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+        raise plugins.PluginError(f"{spec}: raised {raised} when called with the data folder") from None
+    return Loaded([plugins.check_object(task, spec, Task, "an evaluation task")], {})

@@ -85,7 +85,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     ("option", "value", "message"),
     [
         ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, transfer, "),
-        ("--tasks", "retreival", "glue; did you mean 'retrieval'?"),
+        ("--tasks", "retreival", "captions; did you mean 'retrieval'?"),
         ("--model", "no/such/model", "no such folder or file, nor a baseline (bow, tfidf, bm25): no/such"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
         ("--output", __file__, "--output: is a file, not a folder"),

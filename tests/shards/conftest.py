@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from clearspan.shards import Manifest, ShardWriter, storage
+from clearspan.shards import Manifest, ShardWriter, storage, vectors
 from clearspan.shards.layouts import array_column
-from clearspan.shards.schema import MEL_BINS, schema
+from clearspan.shards.schema import KINDS, MEL_BINS, schema
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +97,24 @@ def publish_labelled(
     files = {"classes.json": hashlib.sha256(table).hexdigest()}
     counts = {"read": batch.num_rows, "kept": batch.num_rows, "filtered": {}, "bad": 0}
     Manifest(kind, {"options": {**options, "files": files}}, writer.close(), counts).save(str(folder))
+    return folder
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Path:
+    """Thirty random vectors as int8, in shards of ten."""
+    folder = tmp_path / "embedded"
+    folder.mkdir()
+    writer = ShardWriter(folder, "vectors", 0, max_bytes=1)
+    rows = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    for start in range(0, 30, 10):
+        columns = vectors.columns(rows[start : start + 10], "int8")
+        ids, sources = pa.array(range(start, start + 10)), pa.array([f"a:{number}" for number in range(10)])
+        columns = {"id": ids, "source": sources, **columns}
+        fields = KINDS["vectors"].schema(optional=["scale"], vector=columns["vector"].type)
+        writer.write(pa.record_batch([columns[field.name] for field in fields], schema=fields))
+    counts = {"read": 30, "kept": 30, "filtered": {}, "bad": 0}
+    Manifest("vectors", {"options": {}}, writer.close(), counts).save(str(folder))
     return folder
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from clearspan.eval.results import Results
 from clearspan.eval.tables.__main__ import main
+from clearspan.eval.tables.averages import averages
 from tests.conftest import exit_code
 from tests.eval.tables.test_averages import SENTEVAL
 
@@ -56,6 +57,20 @@ def test_a_missing_cell_is_empty_and_named(tmp_path: Path, capsys: pytest.Captur
         "mine: no CR acc, STS13 spearman_mean",
         "mine: no Avg. (downstream_declutr) without CR, STS13",
     ]
+
+
+@pytest.mark.guarantee("coco-captions")
+def test_declutrs_average_has_captions_where_they_were_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without them alone, the average is over the others, and both the table and the results say so."""
+    without = {task: metrics for task, metrics in SENTEVAL.items() if task != "ImageCaptionRetrieval"}
+    noted = "without COCO's captions, the published ones with them: add --tasks captions"
+    for scores, average, notes in ((SENTEVAL, 1243 / 17, 0), (without, 1193 / 16, 1)):
+        out = json.loads(output(capsys, "declutr-2", write(tmp_path, scores=scores), "--json"))
+        cells = dict(zip(out["header"][1:], out["lines"][-1]["cells"], strict=True))
+        assert cells["Avg."] == f"{average:.2f}" and [noted in note for note in out["notes"]].count(True) == notes
+    assert averages(without)["downstream_declutr"]["missing"] == ["ImageCaptionRetrieval"]
 
 
 def test_undefined_scores_and_the_fast_protocol_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,127 @@
+"""The examples of a dataset as a `webdataset` pipeline, for a training loop of one's own.
+
+    manifest -> shards -> split by node, by worker -> verified file -> tar members -> samples -> one dict an example
+
+The stages are webdataset's own, but for two: a shard is opened once its bytes match the manifest (`Dataset.fetch`), and
+a sample is decoded by the dataset's layout, where nothing can run code. Damage is raised; no stage skips a sample.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import webdataset as wds
+from PIL import UnidentifiedImageError
+from webdataset.autodecode import IMAGE_EXTENSIONS, ImageHandler
+
+from clearspan.common.ragged import Ragged
+from clearspan.shards import vectors
+from clearspan.shards.layouts import EXTENSION, Samples, unpack
+from clearspan.shards.reader import Dataset, ShardError
+from clearspan.shards.schema import KINDS, token_columns
+
+Sample = dict[str, Any]
+KEY, URL = "__key__", "__url__"
+
+
+def webdataset_pipeline(
+    dataset: Dataset | str | Path, shuffle: int = 0, seed: int = 0, images: str = "pil"
+) -> wds.DataPipeline:
+    """Return a `webdataset.DataPipeline` of a dataset, which yields one dict an example.
+
+    An example has the columns of its kind: token ids as an array (n,), a vector as float32 (dim,), the frames of a clip
+    as float16 (frames, 128), an image as `images` says, all else as plain Python values; in addition `__key__`, unique
+    in the dataset, and `__url__`, the path of its shard. Append further stages by `.compose(...)`, then give the
+    pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
+
+    Ranks and workers of a DataLoader share the shards: each example comes once, from one of them. With fewer shards
+    than ranks and workers, some of them have none; a smaller `--unit-bytes` makes more shards.
+
+    Args:
+        dataset: a `Dataset`, or its folder, local or on an object store.
+        shuffle: number of examples in the buffer from which they are drawn at random; the shards are then shuffled too.
+            0: in order.
+        seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
+            (`persistent_workers`).
+        images: what webdataset makes of an image, e.g. `pil`, `rgb8` (uint8, (height, width, 3)) or `torchrgb`.
+
+    Raises:
+        ManifestError: the folder has no readable manifest.
+        ShardError: the dataset has no example; while reading: a shard is missing or damaged, or a sample cannot be
+            decoded.
+        ValueError: webdataset has no such form of images.
+    """
+    dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    names = [shard.name for shard in dataset.shards]
+    if not names:
+        raise ShardError(f"{dataset.folder}: holds no example: run the pipeline on more data")
+    decode = _samples if isinstance(dataset.kind.layout, Samples) else _rows
+    return wds.DataPipeline(
+        wds.SimpleShardList(names),
+        wds.detshuffle(len(names), len(names), seed) if shuffle else None,
+        wds.split_by_node,
+        wds.split_by_worker,
+        functools.partial(_verified, dataset),
+        wds.tarfile_to_samples(),
+        functools.partial(_decoded, decode, dataset.kind.name, ImageHandler(images)),
+        wds.detshuffle(shuffle, shuffle, seed) if shuffle else None,
+    )
+
+
+def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield the local file of each shard, whose bytes match the manifest."""
+    by_name = {shard.name: shard for shard in dataset.shards}
+    for shard in shards:
+        # An absolute path: webdataset would take a folder called `pipe:...` for a command.
+        yield {"url": str(dataset.fetch(by_name[shard["url"]]).absolute())}
+
+
+def _decoded(
+    decode: Callable[[Sample, str, ImageHandler], Iterator[Sample]],
+    kind: str,
+    images: ImageHandler,
+    samples: Iterable[Sample],
+) -> Iterator[Sample]:
+    for sample in samples:
+        try:
+            yield from decode(sample, kind, images)
+        except (KeyError, OSError, SyntaxError, ValueError) as error:  # Pillow raises OSError and SyntaxError
+            problem = f"it lacks its .{error.args[0]}" if isinstance(error, KeyError) else error
+            problem = "not an image that Pillow reads" if isinstance(error, UnidentifiedImageError) else problem
+            raise ShardError(f"{sample[URL]}: sample {sample[KEY]}: {problem}") from None
+
+
+def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
+    """Yield the rows of a sample that is a record batch."""
+    batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
+    names = [name for name in batch.schema.names if name != "scale"]  # of vectors, which are decoded with it
+    columns = {name: _values(batch, name) for name in names}
+    for row, values in enumerate(zip(*columns.values(), strict=True)):
+        yield {KEY: f"{sample[KEY]}-{row:05d}", URL: sample[URL], **dict(zip(columns, values, strict=True))}
+
+
+def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
+    if name == "vector":
+        return iter(vectors.decoded(batch))
+    if name in token_columns(batch.schema):
+        return map(np.copy, Ragged.from_arrow(batch.column(name)))  # torch warns of an array that cannot be written
+    values: list[Any] = batch.column(name).to_pylist()
+    return values
+
+
+def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
+    """Yield a sample whose columns are files of their own."""
+    layout = KINDS[kind].layout
+    assert isinstance(layout, Samples)
+    columns = list(zip(layout.names, layout.forms, strict=True))
+    row: Sample = {KEY: sample[KEY], URL: sample[URL], "id": int(sample[KEY].rpartition("-")[2], 16)}
+    row |= {name: form.from_bytes(sample[form.extension]) for name, form in columns}
+    for name, form in columns:
+        if isinstance(row[name], np.ndarray):
+            row[name] = row[name].copy()  # torch warns of an array that cannot be written
+        elif form.extension in IMAGE_EXTENSIONS:
+            row[name] = images(form.extension, row[name])
+    yield row

@@ -1,0 +1,249 @@
+"""COCO's pickles are read as arrays, containers and texts, and none of their code runs."""
+
+import array
+import collections
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.plugins.captions.pickles import read_captioned
+
+FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
+
+
+def coco(features: Any = FEATURES) -> dict[str, Any]:
+    """Return the content of a split of COCO: two images with six captions each, with ids like COCO's."""
+    ids = {image: [1000 * image + number for number in range(6)] for image in range(2)}
+    captions = {i: {"cleaned_caption": f"a man  rides horse {i}", "imgid": i // 1000} for j in ids.values() for i in j}
+    return {"features": features, "image_to_caption_ids": ids, "captions": captions}
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "train.pkl"
+    path.write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
+    return path
+
+
+def refused(folder: Path, content: Any) -> str:
+    path = written(folder, content)
+    with pytest.raises(DataError) as error:
+        read_captioned(path)
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2", "<i8", "u1"])
+def test_arrays_of_every_protocol_and_kind_of_number_are_read(tmp_path: Path, protocol: int, dtype: str) -> None:
+    features = np.array([[1, 2, 3], [4, 5, 6]], dtype)
+    for one in (features, np.asfortranarray(features), features[:, ::-1]):
+        found = read_captioned(written(tmp_path, pickle.dumps(coco(one), protocol)))
+        assert found.images.dtype == np.float32
+        np.testing.assert_array_equal(found.images, one.astype(np.float32))
+
+
+def test_the_first_five_captions_count_with_a_full_stop(tmp_path: Path) -> None:
+    found = read_captioned(written(tmp_path, coco()))
+    assert found.captions == [f"a man rides horse {1000 * image + i} ." for image in range(2) for i in range(5)]
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "features", [list(FEATURES), [row.tolist() for row in FEATURES], FEATURES.tolist()], ids=["rows", "lists", "whole"]
+)
+def test_features_may_be_a_list_of_rows(tmp_path: Path, features: Any) -> None:
+    np.testing.assert_allclose(read_captioned(written(tmp_path, coco(features))).images, FEATURES)
+
+
+def test_ids_and_captions_may_be_lists(tmp_path: Path) -> None:
+    content = {
+        "features": FEATURES,
+        "image_to_caption_ids": [range_ids := list(range(5)), range_ids],
+        "captions": [{"cleaned_caption": f"horse {i}"} for i in range(5)],
+    }
+    assert read_captioned(written(tmp_path, content)).captions == [f"horse {i} ." for i in range(5)] * 2
+
+
+def python_2_array(values: np.ndarray) -> bytes:
+    """Return an array as numpy pickled it under Python 2: old module names, byte strings for codes and numbers."""
+    raw = values.astype("<f4").tobytes()
+    shape = b"".join(b"K" + bytes([size]) for size in values.shape)
+    dtype = b"cnumpy\ndtype\nU\x02f4K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    return start + b"(K\x01(" + shape + b"t" + dtype + b"\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
+
+
+def python_2_text(text: bytes) -> bytes:
+    return b"U" + bytes([len(text)]) + text
+
+
+def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
+    caption = b"}" + python_2_text(b"cleaned_caption") + python_2_text("ein Café".encode("latin-1")) + b"s"
+    ids = b"}" + b"".join(b"K" + bytes([image]) + b"](K\x07K\x07K\x07K\x07K\x07es" for image in range(2))
+    content = b"\x80\x02}" + python_2_text(b"features") + python_2_array(FEATURES) + b"s"
+    content += python_2_text(b"image_to_caption_ids") + ids + b"s"
+    content += python_2_text(b"captions") + b"}K\x07" + caption + b"ss."
+    found = read_captioned(written(tmp_path, content))
+    np.testing.assert_array_equal(found.images, FEATURES)
+    assert found.captions == ["ein Café ."] * 10
+
+
+class Runs:
+    """An object that would write a file when unpickled."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.proof}",)
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("place", ["features", "captions", "more"])
+def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, place: str, protocol: int) -> None:
+    content = {**coco(), place: [Runs(tmp_path / "ran")]}
+    message = refused(tmp_path, pickle.dumps(content, protocol))
+    assert "needs 'posix.system'" in message and "restore the file from the original" in message
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"cbuiltins\neval\n(V1\ntR.", "builtins.eval"),
+        (b"c__builtin__\ngetattr\n.", "__builtin__.getattr"),
+        (b"\x80\x04\x8c\x05numpy\x8c\x04load\x93.", "numpy.load"),
+        (b"\x80\x04\x8c\x05numpy\x8c\x10ndarray.__init__\x93.", "numpy.ndarray.__init__"),
+        (b"(Vtrue\nios\nsystem\n.", "os.system"),
+        (pickle.dumps(collections.OrderedDict()), "collections.OrderedDict"),
+        (pickle.dumps(np.float32(1)), "numpy._core.multiarray.scalar"),
+        (pickle.dumps(array.array("f", [1])), "array._array_reconstructor"),
+        (pickle.dumps({1}, 2), "__builtin__.set"),
+    ],
+)
+def test_any_other_name_is_refused(tmp_path: Path, content: bytes, name: str) -> None:
+    assert f"needs '{name}'" in refused(tmp_path, content)
+
+
+START = b"cnumpy.core.multiarray\n_reconstruct\n"
+DTYPE = b"cnumpy\ndtype\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps(coco(np.array([["a", None]], object))), "of dtype 'O8'"),
+        (pickle.dumps(coco(np.array(["text"]))), "of dtype 'U4'"),
+        (pickle.dumps(coco(np.zeros(2, [("x", "f4")]))), "of dtype 'V4'"),
+        (DTYPE + b"(VO\ntR.", "of dtype 'O'"),
+        (START + b"(N(I0\ntVb\ntR.", "a subclass of an array"),
+        (START + b"(" + START + b"(I0\ntVb\ntR.", "a subclass of an array"),
+        (b"cnumpy\nndarray\n(I9\ntR.", "not a complete pickle"),
+        (START + b"(cnumpy\nndarray\n(I0\ntVb\ntRVno state\nb.", "an array whose state is not numpy's"),
+        (
+            START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I-1\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
+            "an array whose shape",
+        ),
+        (
+            START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I999999999\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
+            "cannot reshape",
+        ),
+        (START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1\ntVf4\nI00\nVabcd\ntb.", "not of plain numbers"),
+        (DTYPE + b"}b.", "sets the state of an object that is no array"),
+        (DTYPE + b"(Vf4\ntR(I3\nV?\ntb.", "a dtype whose state"),
+        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes in another encoding than Latin-1"),
+        (b"cnumpy.core.numeric\n_frombuffer\n(I5\n" + DTYPE + b"(Vf4\ntR(I1\ntVC\ntR.", "not of plain numbers"),
+    ],
+)
+def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refused(tmp_path, content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02})" + b"\x85" * 300_000 + b"K\x01s.", "keys that are neither numbers nor texts"),
+        (b"\x80\x02}()" + b"\x85" * 300_000 + b"K\x01u.", "keys that are neither numbers nor texts"),
+        (b"()" + b"\x85" * 300_000 + b"K\x01d.", "keys that are neither numbers nor texts"),
+        (pickle.dumps({1}, 4), "holds a set"),
+        (pickle.dumps(frozenset({1}), 4), "holds a set"),
+        (b"\x80\x02)" + b"\x85" * 300_000 + b".", "found a tuple"),
+        (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "found a list"),
+    ],
+    ids=range(7),
+)
+def test_a_pickle_that_would_take_the_process_down_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refused(tmp_path, content)
+
+
+def test_a_caption_s_id_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    nested: Any = ()
+    for _ in range(300):
+        nested = (nested,)
+    message = refused(tmp_path, {**coco(), "image_to_caption_ids": {0: [nested] * 5}})
+    assert "caption a tuple of image 0 must be in captions" in message
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
+def test_a_truncated_pickle_is_no_whole_one(tmp_path: Path, share: float) -> None:
+    whole = pickle.dumps(coco())
+    assert "not a complete pickle" in refused(tmp_path, whole[: int(share * len(whole))])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"not a pickle\n", b"\x80\x63.", b"\x8e" + struct.pack("<Q", 1 << 62) + b"abc", b"T\xff\xff\xff\x7fabc", b"P1\n."],
+    ids=["text", "protocol 99", "4 EiB of bytes", "2 GiB of text", "persistent"],
+)
+def test_bytes_that_are_no_pickle_are_refused_without_taking_what_they_claim(tmp_path: Path, content: bytes) -> None:
+    assert "not a complete pickle" in refused(tmp_path, content)
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in coco().items() if name != key}
+
+
+laughs: list[Any] = ["ha"]
+for _ in range(60):
+    laughs = [laughs, laughs]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "expected a dict with features, image_to_caption_ids, captions, found a list"),
+        (without("features"), "expected a dict with features"),
+        (without("captions"), "expected a dict with features"),
+        (coco(np.zeros(3, np.float32)), "features must hold a row of numbers for each image"),
+        (coco(np.zeros((0, 3), np.float32)), "features must hold a row of numbers for each image"),
+        (coco([[1.0, 2.0], [1.0]]), "features must hold a row of numbers for each image"),
+        (coco([["a"], ["b"]]), "features must hold a row of numbers for each image"),
+        (coco([[10**400], [1]]), "features must hold a row of numbers for each image"),
+        (coco(laughs), "features must hold a row of numbers for each image"),
+        (coco([[0.5] * 1000] * 1000), "more numbers than the file has bytes"),
+        (coco(np.array([[1, np.nan, 2]], np.float32)), "a NaN or an infinity"),
+        ({**coco(), "image_to_caption_ids": {0: [1, 2]}}, "of image 0 must be a list of at least 5 ids of captions"),
+        ({**coco(), "image_to_caption_ids": laughs}, "of image 0 must be a list of at least 5 ids"),
+        ({**coco(), "image_to_caption_ids": {0: [laughs] * 5}}, "caption a list of image 0 must be in captions"),
+        (coco(np.zeros((3, 2), np.float32)), "of image 2 must be a list of at least 5 ids of captions, found None"),
+        ({**coco(), "captions": {}}, "caption 0 of image 0 must be in captions, as a dict with a text"),
+        ({**coco(), "captions": {0: {"cleaned_caption": 5}}}, "found a dict"),
+        ({**coco(), "captions": {0: {"cleaned_caption": b"bytes"}}}, "as a dict with a text cleaned_caption"),
+    ],
+    ids=range(18),
+)
+def test_a_pickle_that_is_built_otherwise_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    assert message in refused(tmp_path, content)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"no file .*valid\.pkl"):
+        read_captioned(tmp_path / "valid.pkl")

@@ -1,0 +1,135 @@
+"""The projections of images and captions equal those of SentEval's loop, and ties gain nothing."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clearspan.plugins.captions import ranking
+
+SEED, PER_IMAGE, DIM = 1111, 5, 40
+
+
+def made_up(num_images: int, seed: int) -> ranking.Side:
+    """Return images, and captions whose embeddings correlate with the features of their images."""
+    generator = np.random.RandomState(seed)
+    images = generator.randn(num_images, 16).astype(np.float32)
+    shared = images[:, :12].repeat(PER_IMAGE, axis=0)
+    return ranking.Side(images, shared + 0.7 * generator.randn(*shared.shape).astype(np.float32))
+
+
+class SentEvals:
+    """SentEval's original loop: one row per caption, with its image's features repeated."""
+
+    def __init__(self, train: ranking.Side, dev: ranking.Side) -> None:
+        np.random.seed(SEED)
+        torch.manual_seed(SEED)
+        self.image, self.sentence = nn.Linear(16, DIM), nn.Linear(12, DIM)
+        optimizer = torch.optim.Adam([*self.image.parameters(), *self.sentence.parameters()])
+        images = torch.from_numpy(train.images.repeat(PER_IMAGE, axis=0))
+        captions = torch.from_numpy(train.captions)
+        best, failed, self.passes, stop = -1.0, 0, 0, False
+        while not stop and self.passes <= 20:
+            order = list(np.random.permutation(len(captions)))
+            for i in range(0, len(captions), 128):
+                rows = order[i : i + 128]
+                outside = order[:i] + order[i + 128 :]
+                other_images = np.random.choice(outside, 30 * len(rows))
+                other_captions = np.random.choice(outside, 30 * len(rows))
+                image = self.unit(self.image, images[rows]).repeat_interleave(30, 0)
+                sentence = self.unit(self.sentence, captions[rows]).repeat_interleave(30, 0)
+                contrast_image = self.unit(self.image, images[other_images])
+                contrast_sentence = self.unit(self.sentence, captions[other_captions])
+                own = (image * sentence).sum(1)
+                loss = torch.clamp(0.2 - own + (image * contrast_sentence).sum(1), min=0).sum()
+                loss = loss + torch.clamp(0.2 - own + (sentence * contrast_image).sum(1), min=0).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            self.passes += 1
+            score = sum(
+                self.figures(dev)[key] for key in ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+            )
+            if score > best:
+                best, kept = score, copy.deepcopy((self.image, self.sentence))
+            else:
+                stop = failed >= 3
+                failed += 1
+        self.devacc = best
+        self.image, self.sentence = kept
+
+    @staticmethod
+    def unit(layer: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+        projected = layer(rows)
+        return projected / torch.sqrt(torch.pow(projected, 2).sum(1, keepdim=True))
+
+    @torch.no_grad()
+    def figures(self, side: ranking.Side) -> dict[str, float]:
+        found: dict[str, list[float]] = {}
+        size = len(side.images) // 5
+        for fold in range(5):
+            images = self.unit(self.image, torch.from_numpy(side.images[fold * size : (fold + 1) * size]))
+            captions = torch.from_numpy(side.captions[fold * size * PER_IMAGE : (fold + 1) * size * PER_IMAGE])
+            scores = (images @ self.unit(self.sentence, captions).T).numpy()
+            to_text = [
+                min(list(np.argsort(row)[::-1]).index(caption) for caption in range(PER_IMAGE * i, PER_IMAGE * (i + 1)))
+                for i, row in enumerate(scores)
+            ]
+            to_image = [list(np.argsort(row)[::-1]).index(i // PER_IMAGE) for i, row in enumerate(scores.T)]
+            for key, ranks in (("i2t", np.array(to_text)), ("t2i", np.array(to_image))):
+                for cut in (1, 5, 10):
+                    found.setdefault(f"{key}_r{cut}", []).append(100 * float(np.mean(ranks < cut)))
+                found.setdefault(f"{key}_medr", []).append(float(np.floor(np.median(ranks)) + 1))
+        return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+@pytest.mark.exhaustive
+def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranking._DIM == 1000
+    monkeypatch.setattr(ranking, "_DIM", DIM)
+    train, dev, test = made_up(40, 1), made_up(100, 2), made_up(100, 3)
+    found = ranking.train(train, dev, test, seed=SEED, device="cpu")
+    expected = SentEvals(train, dev)
+    assert found.passes == expected.passes
+    assert found.test.figures() == pytest.approx(expected.figures(test), abs=1.1)  # a rank or two by rounding
+    assert 6 * found.dev.mean_recall() == pytest.approx(expected.devacc, abs=3)
+    assert 10 < found.test.figures()["t2i_r1"] < 90
+
+
+def test_ranks_are_counted_from_1_by_descending_product() -> None:
+    products = np.array([[0.9, 0.1, 0.5, 0.2], [0.8, 0.3, 0.6, 0.7]])  # two images, two captions each
+    to_text, to_image = ranking.ranks_of(products, 2)
+    assert to_text.tolist() == [1, 2]  # the second image's best caption, 0.7, ranks behind 0.8
+    assert to_image.tolist() == [1, 2, 1, 1]
+
+
+def test_an_encoder_that_gives_all_captions_one_embedding_ranks_as_the_order_does() -> None:
+    to_text, to_image = ranking.ranks_of(np.ones((4, 20)), PER_IMAGE)
+    assert to_text.tolist() == [1, 6, 11, 16]
+    assert to_image.tolist() == [rank for rank in (1, 2, 3, 4) for _ in range(PER_IMAGE)]
+
+
+def test_figures_are_means_of_the_folds() -> None:
+    ranks = ranking.Ranks([np.array([1, 2]), np.array([7, 30])], [np.array([1, 1, 2, 11]), np.array([1, 6, 6, 6])])
+    assert ranks.figures() == {
+        "i2t_r1": 25, "i2t_r5": 50, "i2t_r10": 75, "i2t_medr": (1 + 18) / 2,
+        "t2i_r1": 37.5, "t2i_r5": 50, "t2i_r10": 87.5, "t2i_medr": (1 + 6) / 2,
+    }  # fmt: skip
+    assert ranks.mean_recall() == pytest.approx((25 + 50 + 75 + 37.5 + 50 + 87.5) / 6)
+
+
+def test_a_batch_is_never_contrasted_with_itself() -> None:
+    for rows, images, captions in ranking._batches(300, np.random.RandomState(0)):
+        for drawn in (images, captions):
+            assert drawn.shape == (len(rows), 30)
+            assert not set(rows.tolist()) & set(drawn.ravel().tolist())
+
+
+@pytest.mark.slow
+def test_folds_are_of_a_thousand_pictures_and_of_fewer_where_there_are_fewer() -> None:
+    model = ranking._Projections(16, 12)
+    sizes: Any = lambda num: [len(fold) for fold in ranking._ranks(model, made_up(num, 1), "cpu").image_to_text]  # noqa: E731
+    assert (sizes(3), sizes(12), sizes(5003)) == ([1, 1, 1], [3, 3, 2, 2, 2], [1000] * 5)

@@ -1,0 +1,174 @@
+"""A dataset as a webdataset pipeline: every example once, in any loader, decoded, and verified before it is opened."""
+
+import io
+import itertools
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset as wds
+from PIL import Image
+from torch.utils.data import DataLoader
+from webdataset.autodecode import ImageHandler
+
+import clearspan
+from clearspan.shards import Dataset, Manifest, ShardError, vectors
+from clearspan.shards.as_webdataset import _decoded, _samples, webdataset_pipeline
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def plain(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return an example's columns as plain Python values."""
+    values = {name: value for name, value in sample.items() if not name.startswith("__")}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+
+
+@pytest.mark.parametrize("kind", ["dataset", "with_views", "audio"])
+def test_the_examples_are_those_of_the_dataset_decoded(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    samples = list(clearspan.webdataset_pipeline(folder))
+    assert list(map(plain, samples)) == rows(folder)
+    arrays = [value for sample in samples for value in sample.values() if isinstance(value, np.ndarray)]
+    assert arrays and all(value.flags.writeable and value.dtype in (np.uint16, np.float16) for value in arrays)
+    assert len({sample["__key__"] for sample in samples}) == len(samples)
+    assert {Path(sample["__url__"]).name for sample in samples} == {path.name for path in folder.glob("*.tar")}
+
+
+def test_images_are_what_webdataset_makes_of_them(images: Path) -> None:
+    expected = [Image.open(io.BytesIO(row["image"])).convert("RGB") for row in rows(images)]
+    pictures = list(webdataset_pipeline(images))
+    assert [(sample["image"].size, sample["image"].mode) for sample in pictures] == [
+        (picture.size, "RGB") for picture in expected
+    ]
+    assert [(sample["id"], sample["label"]) for sample in pictures] == [
+        (row["id"], row["label"]) for row in rows(images)
+    ]
+    for sample, picture in zip(webdataset_pipeline(images, images="rgb8"), expected, strict=True):
+        np.testing.assert_array_equal(sample["image"], np.asarray(picture))
+
+
+def test_vectors_are_float32_whatever_their_type(embedded: Path) -> None:
+    samples = list(webdataset_pipeline(Dataset(embedded)))
+    expected = np.concatenate([vectors.decoded(batch) for batch in Dataset(embedded)])
+    np.testing.assert_array_equal(np.stack([sample["vector"] for sample in samples]), expected)
+    assert [plain(sample).keys() for sample in samples] == [{"id", "source", "vector"}] * 30
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (1, 2), (2, 2), (1, 12)])
+def test_every_example_comes_once_from_one_worker_of_one_rank(
+    dataset: Path, ranks: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    found = []
+    for rank in range(ranks):
+        monkeypatch.setenv("RANK", str(rank))
+        pipeline = webdataset_pipeline(dataset, shuffle=20)
+        found.append([sample["id"] for sample in DataLoader(pipeline, batch_size=None, num_workers=workers)])
+    ids = [row["id"] for row in rows(dataset)]
+    together = list(itertools.chain.from_iterable(found))
+    assert sorted(together) == ids != together
+    assert all(found)
+
+
+@pytest.mark.exhaustive
+def test_a_worker_may_be_a_new_process(dataset: Path) -> None:
+    """As where processes are not forked: all stages can be pickled."""
+    loader = DataLoader(webdataset_pipeline(dataset), batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    assert [sample["tokens"].tolist() for sample in loader] == [row["tokens"] for row in rows(dataset)]
+
+
+def test_the_order_depends_on_seed_and_epoch(dataset: Path) -> None:
+    def epochs(seed: int) -> list[list[int]]:
+        pipeline = webdataset_pipeline(dataset, shuffle=10, seed=seed)
+        return [[sample["id"] for sample in pipeline] for _ in range(2)]
+
+    first, second = epochs(0)
+    assert first != second and sorted(first) == sorted(second)
+    assert epochs(0) == [first, second] and epochs(5) != [first, second]
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone"])
+def test_damage_is_raised_and_no_example_is_skipped(dataset: Path, damage: str) -> None:
+    shard = Dataset(dataset).shards[1]
+    path = dataset / shard.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data if damage == "bit" else data[:1024])
+    with pytest.raises(ShardError, match=shard.name) as error:
+        list(webdataset_pipeline(dataset))
+    assert "\n" not in str(error.value)
+
+
+class Runs:
+    """An object that would write a file when unpickled."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.proof,)
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_nothing_in_a_sample_is_unpickled(tmp_path: Path) -> None:
+    """Even in a shard whose manifest was made for it."""
+    file = io.BytesIO()
+    np.save(file, np.array([Runs(tmp_path / "ran")], object), allow_pickle=True)
+    sample = {"__key__": "00000-000-00000-00000-0000000000000000", "__url__": "a.tar", "cls": b"1"}
+    with pytest.raises(ShardError, match=r"a\.tar: sample 00000-.*: an array \(1,\) of object"):
+        list(decoded("audio", [{**sample, "npy": file.getvalue()}]))
+    with pytest.raises(ShardError, match=r"sample 00000-.* is not a whole number"):
+        list(decoded("images", [{**sample, "jpg": b"", "cls": pickle.dumps(Runs(tmp_path / "ran"))}]))
+    assert not (tmp_path / "ran").exists()
+
+
+def decoded(kind: str, samples: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    return _decoded(_samples, kind, ImageHandler("pil"), samples)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [({"jpg": b"no picture", "cls": b"1"}, "not an image that Pillow reads"), ({"jpg": b""}, "it lacks its .cls")],
+)
+def test_a_sample_that_cannot_be_decoded_is_named(files: dict[str, bytes], message: str) -> None:
+    sample = {"__key__": "00000-000-00000-00000-0000000000000000", "__url__": "a.tar", **files}
+    with pytest.raises(ShardError, match=f"a.tar: sample 00000.*{message}"):
+        list(decoded("images", [sample]))
+
+
+def test_further_stages_are_webdatasets_own(dataset: Path) -> None:
+    lengths = webdataset_pipeline(dataset).compose(
+        wds.map(lambda sample: len(sample["tokens"])), wds.batched(10, collation_fn=list)
+    )
+    assert next(iter(lengths)) == [len(row["tokens"]) for row in rows(dataset)[:10]]
+
+
+def test_a_folder_that_looks_like_a_command_is_a_folder(
+    embedded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    embedded.rename(tmp_path / "pipe:touch ran;")
+    assert len(list(webdataset_pipeline("pipe:touch ran;"))) == 30
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_cannot_work_is_refused_at_once(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="jpeg2000"):
+        webdataset_pipeline(dataset, images="jpeg2000")
+    (tmp_path / "empty").mkdir()
+    counts = {"read": 0, "kept": 0, "filtered": {}, "bad": 0}
+    Manifest("images", {"options": {}}, [], counts).save(str(tmp_path / "empty"))
+    with pytest.raises(ShardError, match="empty: holds no example"):
+        webdataset_pipeline(tmp_path / "empty")
