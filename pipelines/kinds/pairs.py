@@ -108,6 +108,15 @@ class Pairs(Triplets):
         else:
             self.cells(record)  # a record without the fields is filtered
 
+    def cells(self, record: Record) -> list[Any]:
+        """Return the values of the two fields; fields that are null only if there are no others of usual names."""
+        value = record.value
+        if isinstance(value, dict):
+            filled = {name: field for name, field in value.items() if field is not None}
+            if chosen(list(filled), self.rows):
+                record = dataclasses.replace(record, value=filled)
+        return super().cells(record)
+
     def worker(self, resources: Mapping[str, bytes]) -> "PairWorker":
         return PairWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
@@ -129,15 +138,6 @@ class PairWorker(TripletWorker):
                 row = self._prepared(pair, source)
                 if self._is_left(row, tally.counts):
                     yield row
-
-    def _cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields; fields that are null only if there are no others of usual names."""
-        value = record.value
-        if isinstance(value, dict):
-            filled = {name: field for name, field in value.items() if field is not None}
-            if chosen(list(filled), self.reading):
-                record = dataclasses.replace(record, value=filled)
-        return super()._cells(record)
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
         """Return the row of a record; count one that lacks a field."""
