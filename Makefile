@@ -2,6 +2,7 @@
 # make check   lint, types and the quick tests, before each commit
 # make test    the tests but the exhaustive ones, before a pull request
 # make test-all   every test, as CI
+# make exports    exported models in earlier sentence-transformers and in model2vec, installed beside from PyPI
 # make lint    ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 # The sizes are those with torch's build for CPUs.
 CUDA := (several GB more if pip takes torch's build for CUDA, as it does on Linux by default)
 
-.PHONY: demo check test test-all lint clean
+.PHONY: demo check test test-all exports lint clean
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +40,9 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(PYTEST)
+
+exports: $(VENV)/.dev
+	CI=true $(PYTEST) tests/train/test_portable.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/pip check

@@ -14,7 +14,15 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.models.auto import modeling_auto
 
 from clearspan.common.model_folder import MEND, EncoderError, check_config, some
 
@@ -34,8 +42,19 @@ def quiet_transformers() -> Iterator[None]:
             log.enable_progress_bar()
 
 
+def model_class(config: PreTrainedConfig) -> Any:
+    """Return the auto class of transformers for an encoder: with a masked-LM head where the architecture has one; of T5
+    and its relatives, the encoder alone; of others, such as decoders, the base model.
+    """
+    if type(config) in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING:
+        return AutoModelForMaskedLM
+    if type(config) in modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModelForTextEncoding
+    return AutoModel
+
+
 def load_model(
-    folder: Path, model_class: Any, uses_pooler: bool = False, **options: Any
+    folder: Path, chosen: Any = None, uses_pooler: bool = False, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model from a local folder, in fp32 and evaluation mode.
 
@@ -43,7 +62,7 @@ def load_model(
     model may be missing and newly initialized, e.g. those of a masked-LM head.
 
     Args:
-        model_class: an auto class of transformers, or the model's own class.
+        chosen: an auto class of transformers, or the model's own class; None: that of `model_class`.
         uses_pooler: require the weights of the base model's `pooler` too, which is often absent and seldom used.
         options: further arguments of `from_pretrained`.
 
@@ -56,7 +75,7 @@ def load_model(
     check_config(folder)
     options.setdefault("config", AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     with quiet_transformers():
-        model, info = model_class.from_pretrained(
+        model, info = (chosen or model_class(options["config"])).from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,

@@ -1,15 +1,14 @@
 """Build the encoder of a recipe: weights of a local folder, its table of token embeddings alone, or random weights."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
-from clearspan.common.model_folder import EncoderError, check_tokenizer
-from clearspan.common.pretrained import load_model, quiet_transformers
+from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
+from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
@@ -20,8 +19,8 @@ from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
-from clearspan.train.model.tokenizer import load_tokenizer, num_ids
-from clearspan.train.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
+from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
+from clearspan.train.options import DISTILL, POOLINGS, STATIC, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
 
 
@@ -53,9 +52,7 @@ def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[Pr
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(
-            folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION, variant=variant(folder)
-        )
+        model, new_weights = load_model(folder, attn_implementation=PACKED_ATTENTION, variant=variant(folder))
     rows = model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
     _check_new_tokens(folder, num_ids(tokenizer) - rows, train)
@@ -91,7 +88,7 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
-        table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
+        table = load_model(source.weights)[0].get_input_embeddings().weight.detach()
     rows, dim = table.shape
     check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
     _check_new_tokens(source.weights, num_ids(tokenizer) - rows, train)
@@ -129,7 +126,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
         )
     config = AutoConfig.for_model(**{**options, **stated})
     with seeded(seed):
-        model: PreTrainedModel = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+        model: PreTrainedModel = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
     return model
 
 
@@ -137,10 +134,10 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
     """Return a static model whose vectors begin as `model.init` says."""
     options, known = dict(recipe.model.config), None
     if recipe.model.init == DISTILL:
-        encoder = _teacher(recipe, tokenizer)
-        size, dims = split(options.get("hidden_size"), recipe.model.random_dims, encoder.dim)
+        teacher, rows = _teacher(Path(recipe.model.distill), tokenizer)
+        size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
         options["hidden_size"] = size
-        known = distilled(encoder, encoder.special_tokens(tokenizer), num_ids(tokenizer), dims)
+        known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
     model, special = _fresh(options, tokenizer, recipe.training.seed), tokenizer.all_special_ids
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
@@ -150,13 +147,23 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
     return model
 
 
-def _teacher(recipe: Recipe, tokenizer: Any) -> Encoder:
-    """Return the encoder of `model.distill`."""
-    source = ModelConfig(path=recipe.model.distill)
+def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
+    """Return the model of `model.distill` as sentence-transformers loads it, and the number of its embeddings."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
+
+    from clearspan.common.encoder.library import load
+
     try:
-        return _encoder(dataclasses.replace(recipe, model=source), tokenizer, ())
+        listed = read_modules(folder)
+        _checked_tokenizer(listed[0].folder if listed else folder, tokenizer)
+        model = load(folder).modules
     except (RecipeError, EncoderError) as error:
         raise RecipeError(str(error).replace("model.path", "model.distill", 1)) from None
+    model.truncate_dim, first = None, model[0]
+    if not isinstance(first, StaticEmbedding | Transformer):
+        raise RecipeError(f"model.distill {folder}: a {type(first).__name__} has no vectors of tokens: take another")
+    table = first if isinstance(first, StaticEmbedding) else first.model.get_input_embeddings()
+    return model, int(table.num_embeddings)
 
 
 def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> Encoder:

@@ -136,14 +136,15 @@ def load_skeleton(folder: Path) -> Any:
     """Return the encoder that `save_skeleton` wrote, with weights that a checkpoint must replace."""
     import torch
     from sentence_transformers.sentence_transformer.modules import Dense
-    from transformers import AutoConfig, AutoModelForMaskedLM
+    from transformers import AutoConfig
 
+    from clearspan.common.pretrained import model_class
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Given, Inference
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+    model = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
     inference = read_json(folder / INFERENCE)
     pooling, layers = inference.pop("pooling"), range(inference.pop("layers"))
     given = Given(**known) if (known := inference.pop("given", None)) else None

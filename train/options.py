@@ -24,7 +24,7 @@ GIVEN = "given/"
 """The metric of the score on `training.eval_data`."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
-POOLINGS = ("mean", "cls", "weighted")
+POOLINGS = ("mean", "cls", "lasttoken", "weighted")
 """Values of `model.pooling`."""
 STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
@@ -57,10 +57,11 @@ class ModelConfig:
             tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
             token), `dropout` (0, of the vectors).
-        pooling: mean: the mean of all token vectors; cls: the first token's vector; weighted: the mean with each vector
-            times its token's weight, which does not train: that of the folder of `path`, if `path` is given alone and
-            its model has weights, else the inverse document frequency in the run's shards. It is exported as
-            sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else mean.
+        pooling: mean: the mean of all token vectors; cls: the first token's vector; lasttoken: the last token's, which
+            in a decoder alone depends on the whole text; weighted: the mean with each vector times its token's weight,
+            which does not train: that of the folder of `path`, if `path` is given alone and its model has weights, else
+            the inverse document frequency in the run's shards. It is exported as sentence-transformers' WordWeights.
+            "": the pooling of the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
         init: how the vectors of `model_type: static` begin. random: of unit length on average; idf: the same, times
@@ -77,7 +78,7 @@ class ModelConfig:
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: Literal["", "mean", "cls", "weighted"] = ""
+    pooling: Literal["", "mean", "cls", "lasttoken", "weighted"] = ""
     head: Literal["", "tanh"] = ""
     init: Literal["random", "idf", "distill"] = "random"
     distill: str = ""

@@ -48,24 +48,38 @@ def packed_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     *,
     packed: Packed,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention with transformers' signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
 
-    With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other.
+    With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other. A
+    decoder's tokens do not attend to later ones; several of its query heads may share a head of keys and values.
+
+    Raises:
+        NotImplementedError: the layers add a bias, a cap or sinks to the scores, which is not supported here.
     """
+    for value_given, name in ((softcap, "a cap on"), (s_aux, "sinks in"), (position_bias, "a bias of positions in")):
+        if value_given is not None:
+            raise NotImplementedError(f"its attention has {name} the scores, which packed attention has not")
+    causal, group = bool(getattr(module, "is_causal", False)), query.shape[1] // key.shape[1]
+    if group > 1:
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout):
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         reach = sliding_window - 1 if sliding_window else -1
-        return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
+        window = (reach, 0 if causal else reach)
+        return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, window)[None], None
     if query.device.type != "cpu" or packed.lengths is None:
-        return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
+        return padded_attention(query, key, value, packed, dropout, scaling, sliding_window, causal), None
     if not module.training and not query.requires_grad:
-        return attention_by_length(query, key, value, packed, dropout, scaling, sliding_window), None
+        return attention_by_length(query, key, value, packed, dropout, scaling, sliding_window, causal), None
     q, k, v = query.float(), key.float(), value.float()  # on a CPU, bf16's backward is slower than fp32's
-    return attention_by_length(q, k, v, packed, dropout, scaling, sliding_window).to(query.dtype), None
+    return attention_by_length(q, k, v, packed, dropout, scaling, sliding_window, causal).to(query.dtype), None
 
 
 @in_fp32
@@ -77,6 +91,7 @@ def attention_by_length(
     dropout: float,
     scaling: float | None,
     sliding_window: int | None,
+    causal: bool = False,
 ) -> Tensor:
     """Compute attention on a CPU: neighbors of one length share a call (`train.model.grouping` sorts by length)."""
     assert packed.lengths is not None
@@ -86,7 +101,7 @@ def attention_by_length(
     outs = []
     for (length, count), part in zip(runs, parts, strict=True):
         q, k, v = (x.view(count, length, *x.shape[1:]).transpose(1, 2) for x in part)
-        window = _window(length, sliding_window, q.device)
+        window = _window(length, sliding_window, causal, q.device)
         if 0 < dropout < 1:
             out = dropped_attention(q, k, v, window, dropout, scaling)
         else:
@@ -109,13 +124,14 @@ def padded_attention(
     dropout: float,
     scaling: float | None,
     sliding_window: int | None,
+    causal: bool = False,
 ) -> Tensor:
     """Compute attention with one padded SDPA, for cases that the other kernels do not support; no host sync."""
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
     mask = (starts + at < ends)[:, None, None, :]
-    window = _window(packed.longest, sliding_window, query.device)
+    window = _window(packed.longest, sliding_window, causal, query.device)
     if window is not None:
         mask = mask & window
     mask = mask | (ends <= starts)[:, None, None]  # an empty sequence attends to all: a softmax needs a term
@@ -124,26 +140,39 @@ def padded_attention(
     return out.transpose(1, 2)[packed.sequence, packed.positions][None]
 
 
-def _window(length: int, sliding_window: int | None, device: torch.device) -> Tensor | None:
-    """Return the (L, L) mask of a sliding window; None if every token reaches every other one."""
-    if sliding_window is None or length <= sliding_window:
+def _window(length: int, sliding_window: int | None, causal: bool, device: torch.device) -> Tensor | None:
+    """Return the (L, L) mask of the tokens that each one attends to; None if every token attends to every other one."""
+    if not causal and (sliding_window is None or length <= sliding_window):
         return None
     at = torch.arange(length, device=device)
-    return (at[:, None] - at[None, :]).abs() < sliding_window
+    back = at[:, None] - at[None, :]
+    near = back.abs() < (sliding_window or length)
+    return near & (back >= 0) if causal else near
 
 
 def _varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu: Tensor,
+    longest: int,
+    dropout: float,
+    scale: float | None,
+    window: tuple[int, int],
 ) -> Tensor:
-    """Compute variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1: unlimited."""
+    """Compute variable-length flash attention, (T, heads, d); `window` is the reach to the left and to the right, -1:
+    unlimited.
+    """
+    left, right = window
     if dropout == 0.0:
-        window: dict[str, Any] = {"window_size": (reach, reach)} if reach >= 0 else {}
-        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, **window)
+        size: dict[str, Any] = {"window_size": window} if max(window) >= 0 else {}
+        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, **size)
         assert isinstance(out, Tensor)
         return out
-    sides = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
+    causal = right == 0 and left != 0
+    sides = {"window_size_left": left, "window_size_right": right} if left >= 0 else {}
     call = getattr(torch.ops.aten, PRIVATE)
-    attended: Tensor = call(q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **sides)[0]
+    attended: Tensor = call(q, k, v, cu, cu, longest, longest, dropout, causal, False, scale=scale, **sides)[0]
     return attended
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.fast_tokenizer import spell_special
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.pretrained import first_position
+from clearspan.common.pretrained import first_position, max_tokens
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.dropout import replace_dropout
 from clearspan.train.model.grouping import by_length
@@ -44,7 +44,7 @@ MAX_GRAPHS = 64
 """Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
 gradient caching, validation."""
 UNLIMITED = 1 << 31
-"""The longest sequence of an encoder without attention, in tokens."""
+"""The longest sequence, in tokens, of an encoder without attention or without a limit of positions."""
 
 
 class Encoder(nn.Module):
@@ -52,8 +52,8 @@ class Encoder(nn.Module):
 
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
-        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, its first token; or
-            `weighted`, the mean with each token's state times a fixed weight of the token.
+        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, its first token;
+            `lasttoken`, its last one; `weighted`, the mean with each token's state times a fixed weight of the token.
         new_weights: the weights of the MLM head that the model's folder lacks (`common.pretrained.load_model`).
         head: sentence-transformers' Dense modules after the pooling, which stay at inference, such as supervised
             SimCSE's; each as wide as the model.
@@ -96,7 +96,8 @@ class Encoder(nn.Module):
         self.notes: list[str] = []
         self.given: Given | None = None
         self.first_position = first_position(model)
-        self._options: dict[str, Any] = {}  # passed to every forward of the model
+        # Passed to every forward of the model: a decoder's cache of keys and values is of no use here.
+        self._options: dict[str, Any] = {"use_cache": False} if getattr(self.config, "use_cache", False) else {}
         replace_dropout(model)
         self._patches: Tensor | None = None  # of the current forward; embedding modules have no argument for them
         self._compiled: Callable[..., Tensor] | None = None
@@ -136,7 +137,7 @@ class Encoder(nn.Module):
         """The longest sequence, special tokens included."""
         if not self.attends:
             return UNLIMITED
-        capacity = int(self.config.max_position_embeddings) - self.first_position
+        capacity = max_tokens(self.model) or UNLIMITED
         return min(capacity, self.inference.max_tokens or capacity)
 
     def forward(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
@@ -224,7 +225,8 @@ class Encoder(nn.Module):
 
     def embedding_parameters(self) -> set[str]:
         """Return the names of the parameters of token embeddings, which patches do not train."""
-        inside = {id(parameter) for parameter in self.base.embeddings.parameters()}
+        embeddings = getattr(self.base, "embeddings", None) or self.base.get_input_embeddings()
+        inside = {id(parameter) for parameter in embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
 
     def token_table(self) -> list[nn.Parameter]:
@@ -262,7 +264,12 @@ class Encoder(nn.Module):
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
-        poolings = {"cls": self.first_states, "mean": self._mean, "weighted": self._weighted_mean}
+        poolings = {
+            "cls": self.first_states,
+            "mean": self._mean,
+            "lasttoken": self._last_states,
+            "weighted": self._weighted_mean,
+        }
         pooled = (poolings[self.pooling] if self.attends else self.first_states)(hidden, packed)
         for dense in self.head:
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
@@ -284,6 +291,13 @@ class Encoder(nn.Module):
             for values in (hidden.float() * weights, weights)
         )
         return (summed / total.clamp(min=1e-9))[:n]
+
+    @staticmethod
+    def _last_states(hidden: Tensor, packed: Packed) -> Tensor:
+        """Return the fp32 state of each sequence's last token, 0 if empty."""
+        n = packed.num_sequences
+        last = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
+        return last * (packed.cu_seqlens.diff()[:n, None] > 0)
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
@@ -328,8 +342,6 @@ class Encoder(nn.Module):
             )
         new = getattr(self.base, "activation_checkpointing_enable", None)  # the older name warns
         (new or self.base.gradient_checkpointing_enable)({"use_reentrant": False})
-        if getattr(self.config, "use_cache", False):  # a decoder's; transformers would disable it with a warning
-            self._options = {"use_cache": False}
 
     @property
     def pools_as_given(self) -> bool:

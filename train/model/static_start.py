@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.packing import SpecialTokens, pack_ids
+from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.token_weights import PASSAGE_TOKENS
 
 LETTERS = re.compile(r"(##|[\u0120\u2581])?[^\W_]{2,}(</w>|@@)?")
@@ -30,26 +29,37 @@ TOGETHER = 512
 
 
 @torch.inference_mode()
-def distilled(encoder: Encoder, special: SpecialTokens, num_tokens: int, dims: int) -> Tensor:
+def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dims: int) -> Tensor:
     """Return a vector of unit length for each token: its embedding as a text by itself, centered over all tokens and
     projected on the first principal components, (num_tokens, dims) fp32.
 
     Args:
+        model: a sentence-transformers model of any architecture. All texts have the same length here: there is no
+            padding.
         special: the tokens that the encoder puts around a text.
-        dims: at most `encoder.dim`.
+        dims: at most the dimensions of the model.
     """
-    encoder.eval()
-    ids = range(num_tokens)
-    vectors = torch.cat(
-        [
-            encoder.pool(encoder(packed), packed)
-            for start in ids[::TOGETHER]
-            for packed in [pack_ids([[*special.prefix, i, *special.suffix] for i in ids[start : start + TOGETHER]])]
-        ]
-    )
+    vectors = torch.cat([_alone(model, special, ids) for ids in torch.arange(num_tokens).split(TOGETHER)])
     centered = vectors - vectors.mean(dim=0)
     _, axes = torch.linalg.eigh(centered.T @ centered)  # by ascending variance
     return F.normalize(centered @ axes.flip(1)[:, :dims], dim=1)
+
+
+def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
+    """Return the embeddings of tokens (n,), each as a text by itself, before they are scaled to unit length: (n, h)."""
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    around = [
+        torch.tensor(tokens, dtype=torch.long).expand(len(ids), -1) for tokens in (special.prefix, special.suffix)
+    ]
+    rows = torch.cat([around[0], ids[:, None], around[1]], dim=1)
+    features = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
+    if isinstance(model[0], StaticEmbedding):
+        features = {"input_ids": ids, "offsets": torch.arange(len(ids))}
+    for module in model:
+        if not isinstance(module, Normalize):
+            features = module(features)
+    return features["sentence_embedding"].float()
 
 
 def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:

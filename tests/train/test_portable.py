@@ -1,0 +1,217 @@
+"""Exports in sentence-transformers since 3.0, in model2vec, and as text-embeddings-inference wants them.
+
+Each version is installed into a folder of its own, beside the libraries that it came with.
+"""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from tokenizers import Tokenizer
+
+from clearspan.train.build_encoder import build_encoder
+from clearspan.train.export import save_model
+from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.options import ModelConfig, Recipe
+
+HUB = "huggingface_hub==0.36.2"
+VERSIONS = {
+    "3.0": ("sentence-transformers==3.0.1", "transformers==4.45.2", "tokenizers==0.20.3", HUB),
+    "3.4": ("sentence-transformers==3.4.1", "transformers==4.48.3", "tokenizers==0.21.4", HUB),
+    "5.1": ("sentence-transformers==5.1.2", "transformers==4.57.6", "tokenizers==0.22.2", HUB),
+    "6": (),
+}
+LATER = {"static": "3.0", "static-normalize": "3.0", "modernbert": "3.0"}
+"""Kinds of which a version, or its transformers, has no class."""
+TEXTS = ["A sentence.", "Another one, of Ünusual words [DEL] and more.", " ".join(["words"] * 100), "x"]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+ROPES = {"full_attention": 5000.0, "sliding_attention": 77.0}
+CONFIGS = {
+    "mean": {"model_type": "roberta", **SIZE, "max_position_embeddings": 66},
+    "bert": {"model_type": "bert", **SIZE},
+    "distilbert": {"model_type": "distilbert", "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64},
+    "modernbert": {
+        "model_type": "modernbert",
+        **SIZE,
+        "local_attention": 16,
+        "layer_types": ["full_attention", "sliding_attention"],
+        "rope_parameters": {layer: {"rope_type": "default", "rope_theta": theta} for layer, theta in ROPES.items()},
+    },
+    "qwen2": {
+        "model_type": "qwen2",
+        **SIZE,
+        "num_key_value_heads": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1234.0},
+    },
+    "static": {"model_type": "static", "hidden_size": 32},
+}
+MODELS = {
+    **{name: ModelConfig(config=config) for name, config in CONFIGS.items()},
+    "cls-dense": ModelConfig(config=CONFIGS["mean"], pooling="cls", head="tanh"),
+    "weighted": ModelConfig(config=CONFIGS["mean"], pooling="weighted"),
+    "lasttoken": ModelConfig(config=CONFIGS["qwen2"], pooling="lasttoken"),
+}
+KINDS = (*MODELS, "normalize", "static-normalize")
+
+
+@pytest.fixture(scope="module")
+def exports(
+    minilm: Path, tokenizer_folder: Path, del_tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with an export of each kind; `normalize` is all-MiniLM-L6-v2."""
+    folder = tmp_path_factory.mktemp("exports")
+    backend = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+    torch.manual_seed(0)
+    table = SentenceTransformer(modules=[StaticEmbedding(backend, embedding_dim=32), Normalize()], device="cpu")
+    table.save_pretrained(str(folder / "table"))
+    models = {**MODELS, "normalize": ModelConfig(path=str(minilm))}
+    models["static-normalize"] = ModelConfig(path=str(folder / "table"))
+    for name, model in models.items():
+        place = {"normalize": minilm, "static-normalize": folder / "table", "static": tokenizer_folder}
+        tokenizer = load_tokenizer(place.get(name, del_tokenizer_folder))
+        encoder = build_encoder(Recipe(output="unused", model=model), tokenizer)
+        save_model(encoder, tokenizer, folder / "models" / name, "")
+    return folder / "models"
+
+
+def settings(folder: Path, name: str) -> dict:
+    content: dict = json.loads((folder / name).read_text())
+    return content
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("exports-everywhere")
+def test_settings_have_the_names_that_earlier_versions_and_an_inference_server_read(exports: Path) -> None:
+    """text-embeddings-inference wants a length as a number, a flag for each pooling, and types of these names alone."""
+    folder = exports / "cls-dense"
+    types = [module["type"] for module in settings(folder, "modules.json")]
+    assert types == [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Dense")]
+    lengths = settings(folder, "sentence_bert_config.json")
+    assert lengths == {"max_seq_length": 64, "do_lower_case": False, "model_args": {"add_pooling_layer": False}}
+    pooling = settings(folder, "1_Pooling/config.json")
+    assert pooling["word_embedding_dimension"] == 32 and pooling["include_prompt"] is True
+    flags = {name: value for name, value in pooling.items() if name.startswith("pooling_mode_")}
+    assert [name for name, value in flags.items() if value] == ["pooling_mode_cls_token"]
+    wanted = {f"pooling_mode_{name}" for name in ("mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")}
+    assert wanted < flags.keys() and all(type(value) is bool for value in flags.values())
+    dense = settings(folder, "2_Dense/config.json")
+    assert dense.keys() == {"in_features", "out_features", "bias", "activation_function"}
+    assert dense["activation_function"] == "torch.nn.modules.activation.Tanh"
+    assert {"architectures", "model_type", "max_position_embeddings"} < settings(folder, "config.json").keys()
+    tokenizer = settings(folder, "tokenizer_config.json")
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast" and "extra_special_tokens" not in tokenizer
+    assert settings(exports / "qwen2", "config.json")["rope_theta"] == 1234.0
+    modern = settings(exports / "modernbert", "config.json")
+    assert (modern["global_rope_theta"], modern["local_rope_theta"]) == tuple(ROPES.values())
+    assert modern["global_attn_every_n_layers"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_version_6_reads_them_without_a_warning(exports: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error", FutureWarning)
+        model = SentenceTransformer(str(exports / kind), device="cpu", local_files_only=True)
+    assert not [record.getMessage() for record in caplog.records if record.name.startswith("sentence_transformers")]
+    assert model.encode(TEXTS).shape == (len(TEXTS), 384 if kind == "normalize" else 32)
+
+
+@pytest.mark.slow
+def test_an_export_names_no_code_of_the_folder_that_training_began_with(exports: Path, tmp_path: Path) -> None:
+    """The code was never run, and is not in the export: nobody needs `trust_remote_code`."""
+    source = shutil.copytree(exports / "mean", tmp_path / "source")
+    for name, classes in (
+        ("config.json", {"AutoModel": "m.M"}),
+        ("tokenizer_config.json", {"AutoTokenizer": ["t.T", "t.F"]}),
+    ):
+        (source / name).write_text(json.dumps(settings(source, name) | {"auto_map": classes}))
+    tokenizer = load_tokenizer(source)
+    encoder = build_encoder(Recipe(output="unused", model=ModelConfig(path=str(source))), tokenizer)
+    save_model(encoder, tokenizer, tmp_path / "export", "")
+    assert "auto_map" not in "".join(path.read_text() for path in (tmp_path / "export").glob("*.json"))
+
+
+def installed(folder: Path, packages: tuple[str, ...]) -> Path:
+    """A folder with these packages from PyPI."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--timeout", "20"]
+    done = subprocess.run([*command, "--target", folder, *packages], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        message = f"{', '.join(packages)} cannot be installed beside: {done.stderr.strip().splitlines()[-1]}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+def python(code: str, beside: Path | None, *words: str | Path) -> None:
+    """Run a program, with the packages of a folder before the installed ones."""
+    environment = {**os.environ, "PYTHONPATH": str(beside or ""), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-P", "-c", code, json.dumps(TEXTS), *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+ENCODE = """
+import json, pathlib, sys, numpy, sentence_transformers
+texts, version, out, *folders = sys.argv[1:]
+assert sentence_transformers.__version__.startswith(version), sentence_transformers.__version__
+for folder in map(pathlib.Path, folders):
+    try:
+        model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+        numpy.save(pathlib.Path(out) / folder.name, model.encode(json.loads(texts)))
+    except Exception as error:
+        (pathlib.Path(out) / f"{folder.name}.txt").write_text(f"{type(error).__name__}: {error}")
+"""
+STATIC = """
+import json, sys, numpy, model2vec
+texts, method, folder, out = sys.argv[1:]
+numpy.save(out, getattr(model2vec.StaticModel, method)(folder).encode(json.loads(texts)))
+"""
+
+
+def embedded(exports: Path, version: str, folder: Path) -> dict[str, np.ndarray | str]:
+    """The embeddings of each export by a version, or its error."""
+    beside = installed(folder / "beside", VERSIONS[version]) if VERSIONS[version] else None
+    (out := folder / version).mkdir()
+    python(ENCODE, beside, version, out, *(exports / kind for kind in KINDS))
+    errors = {kind: out / f"{kind}.txt" for kind in KINDS}
+    return {kind: path.read_text() if path.exists() else np.load(out / f"{kind}.npy") for kind, path in errors.items()}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "6"])
+def test_earlier_versions_give_the_vectors_of_version_6(exports: Path, version: str, tmp_path: Path) -> None:
+    found, expected = embedded(exports, version, tmp_path), embedded(exports, "6", tmp_path)
+    differences: dict[str, float | str] = {}
+    for kind, vectors in found.items():
+        if isinstance(vectors, str):
+            differences[kind] = vectors
+        elif not np.allclose(vectors, expected[kind], atol=1e-6, rtol=0):
+            differences[kind] = float(np.abs(vectors - expected[kind]).max())
+    missing = {kind for kind, first in LATER.items() if first == version}
+    assert differences.keys() == missing, differences
+    assert all(("StaticEmbedding" if "static" in kind else kind) in differences[kind] for kind in missing)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize("version, method", [("0.8.2", "from_sentence_transformers"), ("0.10.0", "from_pretrained")])
+def test_model2vec_gives_the_vectors_of_a_static_export(
+    exports: Path, tmp_path: Path, version: str, method: str
+) -> None:
+    beside = installed(tmp_path / "beside", (f"model2vec=={version}",))
+    for kind in ("static", "static-normalize"):
+        python(STATIC, beside, method, exports / kind, tmp_path / f"{kind}.npy")
+        expected = SentenceTransformer(str(exports / kind), device="cpu").encode(TEXTS)
+        np.testing.assert_allclose(np.load(tmp_path / f"{kind}.npy"), expected, atol=1e-6)
