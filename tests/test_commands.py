@@ -30,6 +30,7 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert "argparse" in imported and not HEAVY & set(imported)
 
 
+@pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -62,6 +62,7 @@ def test_fresh_temporaries_of_other_processes_stay(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [fresh]
 
 
+@pytest.mark.guarantee("one-run-a-folder")
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     again = files.locked(tmp_path / "run")
     with files.locked(tmp_path / "run"), pytest.raises(files.InUseError, match=f"{tmp_path / 'run'}: another run"):

@@ -36,6 +36,7 @@ class Nest(Protocol):
 BIRD = "from tests.common.test_plugins import Bird\n"
 
 
+@pytest.mark.guarantee("own-parts")
 def test_a_subclass_is_loaded_from_the_working_folder(own_module: Callable[[str], str]) -> None:
     name = own_module(BIRD + "class Owl(Bird):\n    name = 'owl'\n    def sing(self):\n        return 'hoo'\n")
     owl = plugins.load(f"{name}:Owl", Bird, "a bird")

@@ -6,6 +6,7 @@ from clearspan.common.parsing import closest, did_you_mean, finite_number, whole
 from clearspan.common.terminal import OutputClosedError, Parser, UsageError, run
 
 
+@pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("transfr", "transfer"), ("STS", "sts"), ("retreival", "retrieval"), ("--poling", "--pooling"), ("x", None)],
@@ -55,6 +56,7 @@ def test_a_word_that_is_left_over_is_told_with_the_nearest_option() -> None:
     assert root.unknown(["more", "--runner=x"], ["--runner"]) == "--runner must come after 'make'"
 
 
+@pytest.mark.guarantee("one-line-errors")
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [

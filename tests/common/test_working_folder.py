@@ -61,6 +61,7 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     assert environment == {"PYTHONSAFEPATH": "1"}
 
 
+@pytest.mark.guarantee("own-parts")
 def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does(
     own_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

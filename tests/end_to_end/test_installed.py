@@ -86,6 +86,7 @@ def run(scripts: Path, tmp_path: Path) -> Callable[..., str]:
     return command
 
 
+@pytest.mark.guarantee("installed-wheel")
 @pytest.mark.exhaustive
 def test_the_wheel_holds_one_package(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
@@ -102,6 +103,7 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
 
 
+@pytest.mark.guarantee("installed-wheel")
 @pytest.mark.exhaustive
 def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     run, corpus: Path, roberta_tokenizer: Path, shared_data: Path, tmp_path: Path

@@ -47,6 +47,7 @@ def published(bucket: str, finished: Path) -> str:
     return f"{bucket}/data"
 
 
+@pytest.mark.guarantee("object-stores")
 @pytest.mark.exhaustive
 def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
@@ -147,6 +148,7 @@ def test_a_bucket_that_is_not_there_is_one_line(
     assert shown.startswith("pipelines: ") and f"{absent}/out" in shown and shown.count("\n") == 1
 
 
+@pytest.mark.guarantee("object-stores")
 def test_an_upload_that_fails_leaves_no_object(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def cut_short(source, target, _: int) -> None:
         target.write(source.read(10))

@@ -101,6 +101,7 @@ def test_bad_usage_exits_2_with_one_line(
     assert message in line
 
 
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.slow
 def test_code_that_comes_with_a_model_is_never_run_whatever_stdin_says(
     arguments: list[str], minilm: Path, tmp_path: Path

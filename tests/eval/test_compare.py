@@ -55,6 +55,7 @@ def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object)
     return err
 
 
+@pytest.mark.guarantee("compare-noise")
 def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
     assert (comparison["a"], comparison["b"], comparison["not_compared"], comparison["notes"]) == ("a", "b", {}, [])
 
 
+@pytest.mark.guarantee("compare-noise")
 def test_holm_is_the_step_down_correction() -> None:
     """By hand: .01 x 4, .02 x 3, .03 x 2, each at least the one before."""
     assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])

@@ -65,12 +65,14 @@ BAD = {
 }
 
 
+@pytest.mark.guarantee("records-counted")
 def test_one_bad_record_among_forty_is_too_many_and_is_named(pipeline, head: Path) -> None:
     offset = len(b"".join(head.read_bytes().splitlines(keepends=True)[:20]))
     outcome = pipeline("--input", damage(head, b'{"text": "Call me Ishmael'))
     assert_fails(outcome, "1 of 41 records are bad", f"head.jsonl:{offset}: broken JSON", "--max-bad-fraction 0.001")
 
 
+@pytest.mark.guarantee("records-counted")
 @pytest.mark.slow
 def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head: Path, tmp_path: Path) -> None:
     for line in BAD:
@@ -86,6 +88,7 @@ def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head
         assert row["head"] == line.decode("utf-8", "backslashreplace")
 
 
+@pytest.mark.guarantee("records-counted")
 def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, head: Path, tmp_path: Path) -> None:
     damage(head, b'{"text": "Call me Ishmael')
     assert pipeline("--input", head).code == 1
@@ -126,6 +129,7 @@ def test_an_output_that_is_a_file(pipeline, head: Path, tmp_path: Path) -> None:
     assert_fails(pipeline("--input", head), str(tmp_path / "out"))
 
 
+@pytest.mark.guarantee("full-disk")
 @pytest.mark.slow
 def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(local: Path, path: str) -> None:

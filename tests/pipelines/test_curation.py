@@ -67,6 +67,7 @@ def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path) -
 ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")
 
 
+@pytest.mark.guarantee("any-workers")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, tree, request, workers: str) -> None:

@@ -188,6 +188,7 @@ def sts(folder: Path) -> list[str]:
     return [text for subset in subsets for text in both(read_sts_subset(folder, subset))]
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", DOWNSTREAM)
 def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: Path, name: str) -> None:
@@ -294,6 +295,7 @@ def test_a_file_without_readable_texts_excludes_nothing_in_silence(
 CURATED = ("--dedup", "--holdout-fraction", "0.3")
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.slow
 @pytest.mark.parametrize("switches", [(), CURATED])
 def test_what_went_is_written_down_with_the_text_that_it_holds(

@@ -108,6 +108,7 @@ def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: t
         assert tree(folder) == expected, (name, at)
 
 
+@pytest.mark.guarantee("one-run-a-folder")
 def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tree) -> None:
     with files.locked(tmp_path / "out"):
         outcome = command()

@@ -181,6 +181,7 @@ def test_a_tar_followed_by_more_zeros_than_writers_pad_with_may_have_lost_member
         read_all({"a.tar": data + bytes(20_000)}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_links_in_a_tar_are_bad_records_and_names_are_only_names(tmp_path: Path) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:

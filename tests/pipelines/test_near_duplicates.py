@@ -138,6 +138,7 @@ def corpus(plain: list[str], tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.guarantee("near-duplicates")
 @pytest.mark.slow
 def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0

@@ -96,6 +96,7 @@ def piece(path: Path) -> list[Piece]:
     return [Piece(entry, 0, None)]
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("opened", [gzip.open, zstandard.open, bz2.open, lzma.open])
 def test_a_bomb_of_one_line_takes_little_memory(tmp_path: Path, opened: Callable[..., BinaryIO]) -> None:

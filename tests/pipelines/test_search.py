@@ -43,6 +43,7 @@ def scores(encoder: Path, made: Path) -> np.ndarray:
     return library.similarity(library.encode_query(QUERIES), rows).numpy()
 
 
+@pytest.mark.guarantee("exact-search")
 @pytest.mark.exhaustive
 def test_the_hits_are_those_of_sorting_all_scores(
     pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -123,6 +124,7 @@ def z(scores: np.ndarray) -> np.ndarray:
     return (scores - scores.mean()) / scores.std()
 
 
+@pytest.mark.guarantee("exact-search")
 @pytest.mark.exhaustive
 def test_a_hybrid_search_is_that_of_scoring_every_text(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -122,6 +122,7 @@ def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], mo
         assert_exact(made, bert, [*texts[start : start + 10], "[MASK] a [CLS]", ""])
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.parametrize("normalizer", [True, False])
 def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> None:
     data = bert if normalizer else changed(bert, normalizer=None)
@@ -175,6 +176,7 @@ def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monk
     assert not Tokenization(roberta, 50265)._ids.is_fast
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.exhaustive
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch

@@ -79,6 +79,7 @@ def test_the_dataset_reads_and_counts_examples(dataset: Path, pictures: list[pa.
         found.local_tokenizer()
 
 
+@pytest.mark.guarantee("plain-webdataset")
 def test_plain_webdataset_opens_the_tars(dataset: Path, pictures: list[pa.RecordBatch]) -> None:
     tars = sorted(map(str, dataset.glob("*.tar")))
     samples = list(wds.WebDataset(tars, shardshuffle=False).decode("pil"))

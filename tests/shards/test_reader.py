@@ -31,6 +31,7 @@ def test_batches_come_in_the_manifests_order(dataset: Path, batches: list[pa.Rec
     assert verify(dataset) == []
 
 
+@pytest.mark.guarantee("damaged-shard")
 @pytest.mark.parametrize("position", [0, 700, -600])
 def test_a_flipped_byte_anywhere_is_found_and_named(dataset: Path, position: int) -> None:
     data = bytearray((dataset / SHARD).read_bytes())

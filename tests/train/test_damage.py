@@ -230,6 +230,7 @@ def test_weights_that_are_not_finite_are_not_exported(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.guarantee("full-disk")
 @pytest.mark.slow
 def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -270,6 +271,7 @@ def test_odd_lines_among_the_figures_are_left_out(tmp_path: Path) -> None:
     assert lines_up_to(path, 2) == ['{"step": 1}', '{"step": 2}']
 
 
+@pytest.mark.guarantee("no-foreign-code")
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     class Harmful:
         def __reduce__(self) -> tuple:

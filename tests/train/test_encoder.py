@@ -69,6 +69,7 @@ def padded_hidden(model: torch.nn.Module, ids: list[list[int]]) -> torch.Tensor:
     return states[mask.bool()]
 
 
+@pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
     encoder, model = models(CONFIGS[name])

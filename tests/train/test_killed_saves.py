@@ -80,6 +80,7 @@ def half_removed(left: Path) -> bool:
     return bool(old) and MANIFEST not in old
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, step", [(half_written, 2), (whole_without_a_name, 4), (half_removed, 6)])
 def test_one_that_was_killed_amid_a_save_resumes_bit_for_bit(

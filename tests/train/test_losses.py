@@ -84,6 +84,7 @@ def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     return [loss.detach(), logits.grad]
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize(
     "on_a_rank",
     [

@@ -105,6 +105,7 @@ def test_every_option_of_a_modality_is_one_that_it_has(name: str) -> None:
             typed(modalities.config_class(data), given, f"data.{data}.modality.").check()
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", SIMCSE)
 def test_simcse_recipes_hold_the_papers_numbers(name: str) -> None:
     """SimCSE, section 6.3 and appendix A; what it does not give is its code's."""
@@ -121,6 +122,7 @@ def test_simcse_recipes_hold_the_papers_numbers(name: str) -> None:
     assert (loaded.training.seed, loaded.training.eval_steps, loaded.training.max_steps) == (42, 125, 0)
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", TABLE_C1)
 def test_visualcse_and_audiocse_recipes_hold_the_papers_numbers(name: str) -> None:
     """NonLing-CSE, Table C.1, Algorithm 1 and section 3.3."""
@@ -180,6 +182,7 @@ def test_the_combined_recipe_has_every_objective_in_one_update() -> None:
         assert found == dataclasses.replace(filled(name).objectives[own], data=found.data)
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", ["declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"])
 def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
     """DeCLUTR, ACL 2021, sections 3.2 and 4.1; the code of version 1 is the same."""
@@ -201,6 +204,7 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
         assert loaded.objectives["spans"].temperature == 0.05
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", CLEAR)
 def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
     """CLEAR, sections 4.1 and 5.1; what it does not give is RoBERTa's (Table 9) and SimCLR's."""

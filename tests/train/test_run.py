@@ -66,6 +66,7 @@ def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
         assert two == pytest.approx(one, rel=1e-4)
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
     """With dropout, bf16 and the end of an epoch between: nothing that decides a step is lost."""
@@ -107,6 +108,7 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     assert Checkpoints(tmp_path / "run").last()
 
 
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, Path], texts: list[str]) -> None:
     from sentence_transformers import SentenceTransformer

@@ -169,6 +169,7 @@ def test_resuming_with_objectives_in_another_order_says_so(
     assert "objectives in another order" in failed(capsys, *given, "--resume", code=2)
 
 
+@pytest.mark.guarantee("diverged-run")
 @pytest.mark.slow
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")

@@ -46,6 +46,7 @@ def test_an_epoch_holds_every_document_once_then_another_order_begins(dataset_fo
     assert [batch.epochs.item() for batch, _ in drawn] == [0] * n + [1] * n
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> None:
     whole = take(stream(dataset_folder), 12)

@@ -68,6 +68,7 @@ def folds() -> list[Fold]:
     return [*given, Fold(np.arange(190)), Fold(np.arange(250))]
 
 
+@pytest.mark.guarantee("published-scores")
 @pytest.mark.parametrize(
     "settings",
     [

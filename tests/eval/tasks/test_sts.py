@@ -29,6 +29,7 @@ def bag_of_words(texts: Sequence[str]) -> np.ndarray:
 MINILM_SPEARMAN = {("STS16", "spearman_all"): 78.99, ("STSBenchmark", "spearman"): 82.03}
 
 
+@pytest.mark.guarantee("published-scores")
 @pytest.mark.exhaustive
 def test_all_minilm_gets_its_published_spearman(shared_data: Path, minilm: Path) -> None:
     embedder = Embedder(load(minilm).encode)
