@@ -21,6 +21,7 @@ DIGEST = 16
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _MANY_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 """More marks on one letter than Unicode's stream-safe text format allows: NFKC takes n^2 steps to sort n of them."""
+_RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 
 
 def key(text: str, is_spaced: bool = False) -> str:
@@ -31,13 +32,13 @@ def key(text: str, is_spaced: bool = False) -> str:
     `key(key(text)) == key(text)`.
     """
     if text.isascii():
-        text = text.lower()
-        if is_spaced:
-            return text
+        folded = text.lower()
     else:
-        text = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)))
-        text = unicodedata.normalize("NFKC", text.casefold())
-    return " ".join(text.split())
+        shown = _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)) if _RARE.search(text) else text
+        normal = unicodedata.normalize("NFKC", shown)
+        folded = unicodedata.normalize("NFKC", normal.casefold())
+        is_spaced = is_spaced and normal == text  # a form, or what is not shown, may hold or part spaces
+    return folded if is_spaced else " ".join(folded.split())
 
 
 def digest(text: str, is_spaced: bool = False) -> bytes:
