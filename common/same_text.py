@@ -21,27 +21,31 @@ DIGEST = 16
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _MANY_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 """More marks on one letter than Unicode's stream-safe text format allows: NFKC takes n^2 steps to sort n of them."""
+_RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 
 
-def key(text: str) -> str:
+def key(text: str, is_spaced: bool = False) -> str:
     """Return the text without differences in white space, letter case and Unicode form.
 
-    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after
-    the thirtieth. `key(key(text)) == key(text)`.
+    With `is_spaced` the text has single spaces only, between words, which saves a search for others. Characters that
+    are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after the thirtieth.
+    `key(key(text)) == key(text)`.
     """
     if text.isascii():
-        text = text.lower()
+        folded = text.lower()
     else:
-        text = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)))
-        text = unicodedata.normalize("NFKC", text.casefold())
-    return " ".join(text.split())
+        shown = _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)) if _RARE.search(text) else text
+        normal = unicodedata.normalize("NFKC", shown)
+        folded = unicodedata.normalize("NFKC", normal.casefold())
+        is_spaced = is_spaced and normal == text  # a form, or what is not shown, may hold or part spaces
+    return folded if is_spaced else " ".join(folded.split())
 
 
-def digest(text: str) -> bytes:
+def digest(text: str, is_spaced: bool = False) -> bytes:
     """Return the hash of a text's key, DIGEST bytes."""
-    return hashlib.blake2b(key(text).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
+    return hashlib.blake2b(key(text, is_spaced).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
-def digests(texts: Iterable[str]) -> np.ndarray:
+def digests(texts: Iterable[str], is_spaced: bool = False) -> np.ndarray:
     """Return the hashes of texts, (n, 2) uint64."""
-    return np.frombuffer(b"".join(map(digest, texts)), "<u8").reshape(-1, 2)
+    return np.frombuffer(b"".join([digest(text, is_spaced) for text in texts]), "<u8").reshape(-1, 2)

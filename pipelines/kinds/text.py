@@ -243,8 +243,8 @@ class Kept(NamedTuple):
         """Return the examples of one or more parts."""
         ids, columns, *texts, hashes = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
-        joined = ([text for part in kind for text in part] for kind in texts)
-        return cls(np.concatenate(ids), of_columns, *joined, np.concatenate(hashes))
+        names, lines, sources = ([text for part in kind for text in part] for kind in texts)
+        return cls(np.concatenate(ids), of_columns, names, lines, sources, np.concatenate(hashes))
 
     def singly(self) -> Iterator["Kept"]:
         """Yield each example by itself."""
@@ -308,8 +308,8 @@ class TextWorker(Generic[AnyTextKind]):
             return texts[index * width : (index + 1) * width]
 
         if self.excluded:
-            lines = [line for index in kept.tolist() for line in of(index, pieces.lines)]
-            places = np.unique(np.array(meeting(lines, self.excluded), np.int64) // width)
+            held = [line for index in kept.tolist() for line in of(index, pieces.lines)]
+            places = np.unique(np.array(meeting(held, self.excluded), np.int64) // width)
             for index in kept[places].tolist():
                 held_text = next(filter(None, map(self.excluded.found_in, of(index, pieces.lines))))
                 number = self.example_id(of(index, pieces.names))
@@ -318,15 +318,18 @@ class TextWorker(Generic[AnyTextKind]):
         tally.counts.kept += len(kept)
         ids = np.array([self.example_id(of(index, pieces.names)) for index in kept.tolist()], np.int64)
         firsts = (kept * width).tolist()
-        texts = ([of_pieces[first] for first in firsts] for of_pieces in (pieces.names, pieces.lines, pieces.sources))
+        read = (pieces.names, pieces.lines, pieces.sources)
+        names, lines, sources = ([of_pieces[first] for first in firsts] for of_pieces in read)
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
-        return Kept(ids, columns, *texts, self._hashes([of(index, pieces.names) for index in kept.tolist()]))
+        hashes = self._hashes([of(index, pieces.names) for index in kept.tolist()])
+        return Kept(ids, columns, names, lines, sources, hashes)
 
     def _hashes(self, examples: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the hashes by which the texts of examples are compared, (n, 2 * texts) uint64, if they are."""
         if not self.kind.compares or not examples:
             return np.empty((len(examples), 0), np.uint64)
-        return same_text.digests(itertools.chain.from_iterable(examples)).reshape(len(examples), -1)
+        texts, is_spaced = itertools.chain.from_iterable(examples), self.kind.whitespace == "collapse"
+        return same_text.digests(texts, is_spaced).reshape(len(examples), -1)
 
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0

@@ -29,6 +29,7 @@ def test_letters_spaces_between_words_and_signs_do(other: str) -> None:
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("aA\u0301\u0323ßẞİıǅﬁ\u00ad\u200b \u3000가\u1100\u1161")))
 def test_a_key_is_its_own_key_and_that_of_every_form(text: str) -> None:
     found = key(text)
+    assert key(" ".join(text.split()), is_spaced=True) == found
     assert key(found) == found == key(f"\n{text} ") == key(normalize("NFC", text)) == key(normalize("NFD", text))
 
 
