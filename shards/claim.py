@@ -11,7 +11,6 @@ only after its claim.
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from clearspan.shards import storage
@@ -37,8 +36,6 @@ def claim(
         ClaimError: it holds another run's output, or files of other origin.
     """
     path = storage.join(folder, name)
-    if Path(folder).is_file():
-        raise ClaimError(f"{folder}: is a file: choose an --output that is a new or empty folder")
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:

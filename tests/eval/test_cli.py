@@ -88,7 +88,7 @@ def test_a_model_is_scored_and_the_results_are_written(
         ("--tasks", "retreival", "glue; did you mean 'retrieval'?"),
         ("--model", "no/such/model", "no such folder or file, nor a baseline (bow, tfidf, bm25): no/such"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
-        ("--output", __file__, "--output: is a file, not a folder"),
+        ("--output", __file__, f"--output {__file__}: {__file__} is a file, not a folder: name a new"),
         ("--device", "abacus", "--device: 'abacus' cannot be used here"),
     ],
 )
