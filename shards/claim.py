@@ -50,9 +50,12 @@ def claim(
         return
     remedy = f"choose another --output, or delete {folder}"
     try:
-        lines = [line.removeprefix("fingerprint.") for line in differences(dict(json.loads(old)), json.loads(content))]
+        record, current = dict(json.loads(old)), json.loads(content)
+        lines = [line.removeprefix("fingerprint.") for line in differences(record, current)]
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
+    if record.keys().isdisjoint(current):
+        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty --output")
     raise ClaimError(
         f"{folder} was begun with other inputs or options ({'; '.join(lines[:MOST_SHOWN]) or name}): {remedy}"
     )

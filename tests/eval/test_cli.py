@@ -126,8 +126,15 @@ def test_an_output_that_cannot_be_written_is_found_before_any_work(
     assert place in line
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize(
-    ("name", "content"), [("results.json", '{"scores": {}}'), ("results.json", "[" * 10**5), ("report.html", "<html>")]
+    ("name", "content"),
+    [
+        ("results.json", '{"scores": {}}'),
+        ("results.json", "[" * 10**5),
+        ("report.html", "<html>"),
+        ("examples.npz", "mine"),
+    ],
 )
 def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     arguments: list[str], data: Path, tmp_path: Path, name: str, content: str, capfd: pytest.CaptureFixture[str]
