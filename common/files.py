@@ -43,6 +43,12 @@ def cache_folder() -> Path:
     return Path(home) / "clearspan"
 
 
+def file_in_way(folder: str | Path) -> Path | None:
+    """Return the file because of which a folder cannot be made: the path itself, or one above it."""
+    paths = (Path(folder), *Path(folder).parents)
+    return next((path for path in paths if path.exists() and not path.is_dir()), None)
+
+
 class InUseError(OSError):
     """Another process writes to the folder. The message names the folder."""
 

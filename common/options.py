@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common import terminal
+from clearspan.common.files import file_in_way
 from clearspan.common.terminal import Parser
 from clearspan.common.typed import conform, problem
 
@@ -49,6 +50,7 @@ class Flag:
         negatable: a switch has both forms, --NAME and --no-NAME.
         positional: it is a word without a flag; one with a default may be left out.
         required: it must be given although it has a default.
+        output: it names a folder to write, on this machine or an object store.
     """
 
     help: str
@@ -63,6 +65,7 @@ class Flag:
     negatable: bool = False
     positional: bool = False
     required: bool = False
+    output: bool = False
 
 
 class _Field(NamedTuple):
@@ -80,6 +83,11 @@ class _Field(NamedTuple):
         """Return the flag as the user writes it, e.g. "--min-tokens"."""
         negated = self.default is True and not self.flag.negatable
         return self.flag.name or f"--{'no-' if negated else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def shown(self) -> str:
+        """Return what the help calls the field: the flag, or the word in place of one."""
+        return self.flag.metavar or self.name if self.flag.positional else self.option
 
     @property
     def is_tuple(self) -> bool:
@@ -140,6 +148,10 @@ class Options:
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
+            if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
+                raise ValueError(
+                    f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
+                )
             if field.limits and not field.is_within(value):
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]

@@ -38,13 +38,6 @@ def check_name(text: str) -> None:
         raise ValueError(f"must be a valid folder name, not {text!r}")
 
 
-def output_folder(text: str) -> Path:
-    """Return a folder that may be made; raise ValueError if it is a file."""
-    if Path(text).exists() and not Path(text).is_dir():
-        raise ValueError(f"is a file, not a folder: {text}")
-    return Path(text)
-
-
 MODEL = "model to score; may be repeated"
 CACHE = (
     "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
@@ -61,7 +54,7 @@ class Request(Options):
     """The models, tasks and settings of an evaluation."""
 
     model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]
-    output: Annotated[Path, Flag("folder of the results; created if missing", "DIR", parse=output_folder)]
+    output: Annotated[Path, Flag("folder of the results; created if missing", "DIR", output=True)]
     name: Annotated[tuple[str, ...], Flag("its name in the results; one per --model", parse=checking(check_name))] = ()
     tasks: Annotated[
         tuple[str, ...],
@@ -80,7 +73,7 @@ class Request(Options):
     precision: Precision = "fp32"
     batch_tokens: Annotated[int, Flag("tokens per forward pass", "N"), Ge(1)] = 16384
     device: Device = AUTO
-    cache: Annotated[Path | None, Flag(CACHE, "DIR", parse=output_folder)] = None
+    cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
     allow_missing: Annotated[bool, Flag("exit 0 although rows are missing in a file of published data")] = False
     json: Json = False
     quiet: Quiet = False

@@ -184,6 +184,15 @@ def is_results(path: Path) -> bool:
     return True
 
 
+def is_examples(path: Path) -> bool:
+    """Return whether the file is a well-formed examples.npz."""
+    try:
+        read_examples(path)
+    except DataError:
+        return False
+    return True
+
+
 def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
     """Read task -> metric -> examples from an `examples.npz`.
 

@@ -31,7 +31,16 @@ from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.report.summary import RANKED, Summary, report_lead, report_sections
 from clearspan.eval.request import REPORT, Request
-from clearspan.eval.results import EXAMPLES, RESULTS, Results, Scored, environment, examples_bytes, is_results
+from clearspan.eval.results import (
+    EXAMPLES,
+    RESULTS,
+    Results,
+    Scored,
+    environment,
+    examples_bytes,
+    is_examples,
+    is_results,
+)
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.tables.averages import averages
 from clearspan.eval.tasks import sts
@@ -59,8 +68,8 @@ def evaluate(request: Request) -> list[Scored]:
     folders = {name: request.output if len(request.models) == 1 else request.output / name for name in request.models}
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
-        for name in (RESULTS, EXAMPLES) if folder not in folders.values() else ():
-            (folder / name).unlink(missing_ok=True)  # results of an earlier single model would hide the subfolders
+    for name in (RESULTS, EXAMPLES) if request.output not in folders.values() else ():
+        (request.output / name).unlink(missing_ok=True)  # results of an earlier single model would hide the subfolders
     loaded = _load_tasks(request)
     tasks = loaded.tasks
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
@@ -245,7 +254,7 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, Tas
 def _check_output(folder: Path) -> None:
     """Check before any work that the folder is writable and that an evaluation wrote the files to be replaced."""
     check_writable(folder)
-    for name, is_ours in ((RESULTS, is_results), (REPORT, is_report)):
+    for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
         if (folder / name).exists() and not is_ours(folder / name):
             raise EvaluationError(
                 f"--output {folder}: its {name} is not a file of this command: move it, or name another folder"

@@ -3,11 +3,11 @@
     inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
 
 The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json, as a dataset
-does, the tokenizer and, written last, summary.json: the same command on it reads nothing and says so, and one with
-other inputs or options is refused.
+does, the tokenizer and, written last, summary.json with the hashes of its files: the same command on it reads nothing
+and says so, one with other inputs or options is refused, and so is an input that was edited since. A tokenizer that is
+not what was written is learned again.
 """
 
-import contextlib
 import dataclasses
 import json
 import tempfile
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
-from tokenizers import Tokenizer
 
+from clearspan.common.files import sha256
 from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
+from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
@@ -28,10 +29,10 @@ from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import Tally, recoding
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
-from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.changes import check_inputs, save_read
 from clearspan.pipelines.units.first_look import check_first
-from clearspan.pipelines.units.plan import Plan
+from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
 
@@ -44,7 +45,7 @@ PIECE_BYTES = 16_000_000
 class Vocabulary(TextReading, CorpusOptions):
     """The command `vocabulary`."""
 
-    output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR")]
+    output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
     size: Annotated[int, Flag("number of ids", "N")] = 32000
     max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
@@ -87,10 +88,11 @@ class Vocabulary(TextReading, CorpusOptions):
                 lambda record: text_of(record, self.text_field),
                 self.max_bad_fraction,
             )
+        all_pieces = Unit(0, tuple(piece for unit in plan.units for piece in unit.pieces))
+        plan = dataclasses.replace(plan, units=(all_pieces,))
         claim(self.output, planning.NAME, plan.to_json())
-        with contextlib.suppress(Exception):  # of any library: what is not whole is learned again
-            known = json.loads((output / SUMMARY).read_bytes())
-            Tokenizer.from_file(str(output / MAIN))
+        known = _known(output, plan)
+        if known and check_inputs(self.output, plan, {all_pieces.number}, self.quiet):
             return Summary(**{**known, "output": self.output, "is_new": False})
         return _learn(self, output, plan)
 
@@ -127,26 +129,41 @@ class Summary:
         )
 
 
-def _texts(options: Vocabulary, plan: Plan, tally: Tally) -> Iterator[str]:
-    """Yield the texts of a plan; count each record, and the bytes of the texts."""
-    size = sum(unit.bytes for unit in plan.units)
-    work = f"reading {size / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
-    with Bar(size, work, options.quiet, unit="B", unit_scale=True) as bar:
-        for unit in plan.units:
-            records = read_pieces(plan.root, unit.pieces, options.reading())
+def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
+    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is not as written."""
+    try:
+        record = unseal((output / SUMMARY).read_bytes())
+        of_plan, hashes = record.pop("plan"), record.pop("files")
+        is_whole = all(sha256(output / name) == known for name, known in hashes.items())
+    except (OSError, ValueError, LookupError, AttributeError):
+        return None
+    return record if of_plan == plan.sha256 and is_whole else None
+
+
+def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -> Iterator[str]:
+    """Yield the texts of a plan; count each record, and the bytes of the texts.
+
+    Args:
+        contents: receives the `readers.content` of each piece.
+    """
+    (unit,) = plan.units
+    work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
+    with Bar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
+        for piece in unit.pieces:
+            records = read_pieces(plan.root, [piece], options.reading(), contents)
             for _, text, data in texts_of(tally.readable(records), options.text_field, tally):
                 tally.counts.kept += 1
                 tally.counts.count("text_bytes", len(data))
                 yield text
-            bar.update(unit.bytes)
+            bar.update(piece.bytes)
 
 
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
     """Learn the tokenizer, and publish its files and the summary."""
-    tally = Tally((EMPTY,), options.max_bad_fraction)
+    tally, contents = Tally((EMPTY,), options.max_bad_fraction), list[str]()
     counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:
-        ids = learn_tokenizer(_texts(options, plan, tally), options.size, Path(temporary))
+        ids = learn_tokenizer(_texts(options, plan, tally, contents), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
             raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
@@ -154,7 +171,11 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
         numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
         summary = Summary(options.output, *numbers, examples, counts.encodings, counts.recoded)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
-        for path in Path(temporary).iterdir():
-            storage.publish_bytes(path.read_bytes(), str(output / path.name))
-    storage.publish_bytes(summary.to_json().encode(), str(output / SUMMARY))
+        hashes = {path.name: sha256(path) for path in sorted(Path(temporary).iterdir())}
+        for name in hashes:
+            storage.publish_bytes((Path(temporary) / name).read_bytes(), str(output / name))
+    save_read(options.output, plan.sha256, plan.units[0].number, contents)
+    check_inputs(options.output, plan, ())  # nothing is compared: it records the status of the inputs
+    record = seal({**dataclasses.asdict(summary), "plan": plan.sha256, "files": hashes})
+    storage.publish_bytes(record, str(output / SUMMARY))
     return summary

@@ -103,7 +103,7 @@ class Cat(OfDataset):
 class Export(OfDataset):
     """Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."""
 
-    output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True)]
+    output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
     quiet: Quiet = False
 
     def run(self) -> int:

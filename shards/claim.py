@@ -11,7 +11,6 @@ only after its claim.
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from clearspan.shards import storage
@@ -37,8 +36,6 @@ def claim(
         ClaimError: it holds another run's output, or files of other origin.
     """
     path = storage.join(folder, name)
-    if Path(folder).is_file():
-        raise ClaimError(f"{folder}: is a file: choose an --output that is a new or empty folder")
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:
@@ -53,9 +50,12 @@ def claim(
         return
     remedy = f"choose another --output, or delete {folder}"
     try:
-        lines = [line.removeprefix("fingerprint.") for line in differences(dict(json.loads(old)), json.loads(content))]
+        record, current = dict(json.loads(old)), json.loads(content)
+        lines = [line.removeprefix("fingerprint.") for line in differences(record, current)]
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
+    if record.keys().isdisjoint(current):
+        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty --output")
     raise ClaimError(
         f"{folder} was begun with other inputs or options ({'; '.join(lines[:MOST_SHOWN]) or name}): {remedy}"
     )

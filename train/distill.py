@@ -40,7 +40,7 @@ class Distill(Options):
 
     model: Annotated[Path | None, Flag("local folder of an encoder", "DIR")] = None
     tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
-    output: Annotated[Path, Flag("the folder to write: new, or an unchanged export", "DIR")]
+    output: Annotated[Path, Flag("the folder to write: new, or an unchanged export", "DIR", output=True)]
     shards: Annotated[tuple[str, ...], Flag("datasets of text to count tokens in", "DIR", many=True)] = ()
     dims: Annotated[int | None, Flag("dimensions in all (default: the encoder's + --random-dims)", "N"), Ge(1)] = None
     random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0

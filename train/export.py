@@ -281,7 +281,7 @@ class Export(Options):
     """The command `export`."""
 
     run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
-    out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True)]
+    out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True, output=True)]
     checkpoint: Annotated[Literal["best", "last"] | None, Flag("default: best, else last")] = None
 
 

@@ -172,9 +172,10 @@ def save(recipe: Recipe) -> None:
 
 def check_writable(run: Path) -> None:
     """Raise RecipeError for a folder that cannot be made or written to."""
+    file = files.file_in_way(run.absolute())
     existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
     refuse(
-        (not existing.is_dir(), f"output {run}: {existing} is a file: name a new or an empty folder"),
+        (file is not None, f"output {run}: {file} is a file, not a folder: name a new or an empty folder"),
         (not os.access(existing, os.W_OK), f"output {run}: {existing} cannot be written to: name another folder"),
     )
 

@@ -28,7 +28,7 @@ class CorpusOptions(Options):
     """Options of every command that reads a corpus: its input and output, what it tolerates and what it prints."""
 
     inputs: Annotated[tuple[str, ...], Flag("files, folders or quoted globs", "GLOB", name="--input", many=True)]
-    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR")]
+    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
     max_bad_fraction: Annotated[float, Flag("fail above this fraction of bad records", "X"), Ge(0), Le(1)] = 0.001
     skip_unknown: Annotated[bool, Flag("skip files of unknown type in folders and globs")] = False
     quiet: Quiet = False

@@ -214,3 +214,23 @@ def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     assert shards_main(["verify", target]) == 0
     assert shards_main(["ls", target]) == 0
     assert "classes 3, of 3 examples each" in capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("changed-input")
+def test_an_object_is_compared_by_its_checksum_when_it_was_written_again(
+    bucket: str, zoo: Path, of_zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(zoo, f"{bucket}/zoo")
+    command = of_pictures(f"{bucket}/zoo/", f"{bucket}/data/zoo")
+    assert pipelines_main(command) == 0
+    picture = sorted((zoo / "barrel").iterdir())[1]
+    place = f"{bucket}/zoo/barrel/{picture.name}"
+    storage.publish_file(picture, place)
+    capsys.readouterr()
+    assert pipelines_main(command) == 0 and "was already finished" in capsys.readouterr().out
+    data = picture.read_bytes()
+    storage.publish_bytes(data[:-9] + bytes(byte ^ 1 for byte in data[-9:]), place)
+    assert pipelines_main(command) == 1
+    assert f"{place}: has changed since the run was planned" in capsys.readouterr().err
+    assert tree(f"{bucket}/data/zoo") == tree(of_zoo)

@@ -88,7 +88,7 @@ def test_a_model_is_scored_and_the_results_are_written(
         ("--tasks", "retreival", "captions; did you mean 'retrieval'?"),
         ("--model", "no/such/model", "no such folder or file, nor a baseline (bow, tfidf, bm25): no/such"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
-        ("--output", __file__, "--output: is a file, not a folder"),
+        ("--output", __file__, f"--output {__file__}: {__file__} is a file, not a folder: name a new"),
         ("--device", "abacus", "--device: 'abacus' cannot be used here"),
     ],
 )
@@ -127,8 +127,15 @@ def test_an_output_that_cannot_be_written_is_found_before_any_work(
     assert place in line
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize(
-    ("name", "content"), [("results.json", '{"scores": {}}'), ("results.json", "[" * 10**5), ("report.html", "<html>")]
+    ("name", "content"),
+    [
+        ("results.json", '{"scores": {}}'),
+        ("results.json", "[" * 10**5),
+        ("report.html", "<html>"),
+        ("examples.npz", "mine"),
+    ],
 )
 def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     arguments: list[str], data: Path, tmp_path: Path, name: str, content: str, capfd: pytest.CaptureFixture[str]

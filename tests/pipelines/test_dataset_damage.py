@@ -71,7 +71,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) ->
             except (ManifestError, ShardError):
                 pass
         path.write_bytes(data)
-    assert unnoticed == {"_curated", "_done", "_excluded", "_rejected", "plan.json"}
+    assert unnoticed == {".clearspan", "_curated", "_done", "_excluded", "_rejected", "plan.json"}
 
 
 @pytest.mark.exhaustive

@@ -112,6 +112,7 @@ def test_a_run_that_fails_is_named_and_the_others_continue(
     assert [row["loss"] for row in table(tmp_path)] == ["", "2.0", "3.0", "3.0"]
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_folder_with_other_runs_or_files_is_refused(
     processes: Processes, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,8 +120,10 @@ def test_a_folder_with_other_runs_or_files_is_refused(
     assert sweep.main(given) == 0
     assert sweep.main([*given, "optimizer.learning_rate=0.5"]) == 2
     assert "its run has another optimizer.learning_rate" in capsys.readouterr().err
-    (tmp_path / "table.csv").write_text("mine")
-    assert sweep.main(given) == 2 and "was not written by a sweep" in capsys.readouterr().err
+    for mine in ("mine", "run,score\nthe one of June,71.2\n", ""):
+        (tmp_path / "table.csv").write_text(mine)
+        assert sweep.main(given) == 2 and "was not written by a sweep" in capsys.readouterr().err
+        assert (tmp_path / "table.csv").read_text() == mine
     assert len(processes.trained) == 4
 
 

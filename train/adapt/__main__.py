@@ -94,7 +94,7 @@ class Adapt(Options):
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
     ] = ()
     inputs: Annotated[tuple[str, ...], Flag("csv, jsonl, txt, parquet, tars", "GLOB", name="--input", many=True)]
-    output: Annotated[Path, Flag("new or empty folder, or that of a call to continue", "DIR")]
+    output: Annotated[Path, Flag("new or empty folder, or that of a call to continue", "DIR", output=True)]
     fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
     text_field: Annotated[str | None, Flag("field or column of texts without titles (default: text)", "NAME")] = None
     text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"

@@ -162,7 +162,7 @@ class Sweep(Options):
     """The command `sweep`."""
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
-    output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR")]
+    output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR", output=True)]
     recipe: Annotated[str, Flag("the runs' recipe (default: the sweep's)", "NAME-or-FILE")] = ""
     grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
     launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""

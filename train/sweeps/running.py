@@ -13,7 +13,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
@@ -142,6 +142,16 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
     return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
 
 
+def is_table(path: Path, names: Collection[str]) -> bool:
+    """Return whether a sweep wrote a table: each of its rows is one of these runs, or a run in a folder beside it."""
+    try:
+        head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
+        runs = {row[0] for row in rows}
+    except (ValueError, IndexError, csv.Error):
+        return False
+    return head[:1] == ["run"] and all(run in names or (path.parent / run / "recipe.yaml").is_file() for run in runs)
+
+
 def sweep(options: Sweep) -> int:
     """Train and evaluate what is missing, and report; return the exit code.
 
@@ -152,7 +162,7 @@ def sweep(options: Sweep) -> int:
     runs = chosen.runs()
     states = {run.name: {"state": repeated(recipe_of(run, options.output, overrides))} for run in runs}
     table = options.output / TABLE
-    if table.exists() and not table.read_text().startswith("run,"):
+    if table.exists() and not is_table(table, {run.name for run in runs}):
         raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
     if options.dry_run:
         recipes = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
