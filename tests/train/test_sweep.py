@@ -191,7 +191,7 @@ def test_damaged_scores_are_made_again_and_a_run_with_damaged_metrics_is_named(
 ) -> None:
     shutil.copytree(shared_data / "senteval" / "downstream" / "TREC", tmp_path / "data" / "downstream" / "TREC")
     output = tmp_path / "out"
-    given = [*base, "--tasks", "TREC", "--data", str(tmp_path / "data"), "--output", str(output)]
+    given = [*base, "--tasks", "transfer", "--data", str(tmp_path / "data"), "--output", str(output)]
     assert sweep.main(given) == 0 and len(processes.commands) == 8
     (scored,) = (output / NAMES[2]).rglob("results.json")
     scored.write_text(scored.read_text()[:-9])
