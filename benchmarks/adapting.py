@@ -161,7 +161,7 @@ class Study:
             tasks = "heldout,retrieval" if ranks else "heldout,sts,retrieval"
             options = {"model": model, "name": name, "tasks": tasks, "data": labeled, "output": folder}
             run_module("clearspan.eval", [*words({**options, "quiet": True})], "python -m clearspan.eval", quiet=True)
-        scores, examples = results.read(folder).scores, results.read_examples(folder / results.EXAMPLES)
+        scores, examples = (read := results.read(folder)).scores, results.read_examples(read)
         return {
             (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
             for task, metric in CORPORA[corpus].figures.values()

@@ -21,11 +21,23 @@ from pathlib import Path
 from clearspan.common.terminal import HINT, UsageError
 from clearspan.common.working_folder import children_ignore_it
 
-__all__ = ["CommandError", "Option", "UsageError", "as_keywords", "naming_keywords", "run_module", "words"]
+__all__ = [
+    "CommandError",
+    "Option",
+    "UsageError",
+    "as_keywords",
+    "continue_with",
+    "naming_keywords",
+    "run_module",
+    "words",
+]
 
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
 out."""
+STARTED_BY = "CLEARSPAN_STARTED_BY"
+"""Environment variable of a process that `run_module` started: the number of the process that continues its work."""
+CONTINUED = "repeat the same command or call to continue"
 OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
 """An option that is a keyword argument, as a group; or a command line, which stays."""
 
@@ -77,6 +89,13 @@ def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]
     return line
 
 
+def continue_with(option: str, advice: str = "") -> str:
+    """Return the advice on how the work of this process continues: with an option of its own command, or, where
+    `run_module` started it, as whoever started it continues.
+    """
+    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
+
+
 def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
@@ -91,7 +110,7 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
         CommandError: the command failed.
     """
     usage, problems = [], []
-    command, environment = [sys.executable, "-m", module, *line], dict(os.environ)
+    command, environment = [sys.executable, "-m", module, *line], os.environ | {STARTED_BY: str(os.getpid())}
     children_ignore_it(environment)
     with subprocess.Popen(
         command,

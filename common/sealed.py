@@ -80,8 +80,11 @@ def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
-def unseal(data: bytes) -> dict[str, Any]:
+def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
     """Return the record in bytes from `seal`, without its hash.
+
+    Args:
+        optional: accept a record without a hash, as earlier versions wrote it.
 
     Raises:
         ValueError: the bytes are not a JSON object, or its hash does not match its content.
@@ -94,7 +97,8 @@ def unseal(data: bytes) -> dict[str, Any]:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
-    if record.pop(FIELD, None) != _hash(record):
+    stated = record.pop(FIELD, None)
+    if stated != _hash(record) and not (optional and stated is None):
         raise ValueError("its own sha256 is not that of its content: damaged or edited")
     return record
 

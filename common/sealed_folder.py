@@ -2,12 +2,14 @@
 
     files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or DamageError
 
-Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders.
+Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders. A damaged one
+that is made again is first moved out of the way (`set_aside`): what differs may be a user's work.
 """
 
 import contextlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -77,18 +79,22 @@ def _damage_of(path: Path) -> Iterator[None]:
         raise DamageError(f"{path}: damaged ({error})") from None
 
 
-def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True) -> dict[str, Any]:
+def check_folder(
+    folder: Path, kind: str, whole: bool = True, alone: bool = True, free: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the content of a folder's manifest, after verifying the folder's files against it.
 
     Args:
         whole: whether a missing file is an error.
         alone: whether another file is an error.
+        free: suffixes of files that are left out of all of this, in lower case.
 
     Raises:
         DamageError: a file has changed or is missing, or the manifest does not list it.
     """
-    content, files = read_manifest(folder, kind)
-    present = files_in(folder)
+    content, listed = read_manifest(folder, kind)
+    files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}
+    present = [name for name in files_in(folder) if not name.lower().endswith(tuple(free))]
     if alone and (added := [name for name in present if name not in files]):
         raise DamageError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
@@ -96,3 +102,16 @@ def check_folder(folder: Path, kind: str, whole: bool = True, alone: bool = True
             if difference := files[name].difference(FileInfo.of(folder / name)):
                 raise ValueError(difference)
     return content
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a folder that is to be made again to the first free name of NAME.damaged, NAME.damaged-2, ...; return it.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    for number in itertools.count(1):
+        aside = folder.with_name(f"{folder.name}.damaged{f'-{number}' if number > 1 else ''}")
+        if not aside.exists():
+            return folder.rename(aside)
+    raise AssertionError

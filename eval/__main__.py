@@ -52,6 +52,7 @@ related commands:
 
 import contextlib
 import functools
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _output(scored: Sequence[Scored], as_json: bool) -> str:
         return terminal_summary(Summary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
-    return json_text([each.results.record() for each in scored])
+    return json_text([json.loads(each.results.to_json()) for each in scored])
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
         OSError: a file cannot be read.
     """
     a, b = results.read(first), results.read(second)
-    of_a, of_b = (results.read_examples(evaluation.folder / results.EXAMPLES) for evaluation in (a, b))
+    of_a, of_b = (results.read_examples(evaluation) for evaluation in (a, b))
     not_compared: dict[str, str] = {}
     pairs: dict[tuple[str, str], tuple[Examples, Examples]] = {}
     for task in dict.fromkeys([*a.scores, *b.scores]):

@@ -9,6 +9,7 @@ import json
 import math
 import platform
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from clearspan.common.files import sha256
+from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import one_line
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.scores import Difference, Examples, TaskScores, interval
@@ -51,6 +54,7 @@ class Results:
         truncated: task -> its files that have fewer rows than the published ones.
         warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
+        examples: SHA-256 of examples.npz; "" in files of earlier versions.
         folder: the folder of the file that it was read from; not written.
     """
 
@@ -67,6 +71,7 @@ class Results:
     truncated: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    examples: str = ""
     folder: Path = Path()
 
     def record(self) -> dict[str, Any]:
@@ -84,8 +89,10 @@ class Results:
             self.subsets[task] = scores.subsets
 
     def to_json(self) -> str:
-        """Return strict JSON in ASCII, which any terminal can show, with one trailing newline."""
-        return json_text(self.record())
+        """Return strict JSON in ASCII, which any terminal can show, with one trailing newline; its last field is the
+        hash of all others (`common.sealed`).
+        """
+        return seal(json.loads(json_text(self.record())), indent=2).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -163,14 +170,14 @@ def read(path: Path) -> Results:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
-        text = json.dumps(json.loads(file.read_bytes()), ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(unseal(file.read_bytes(), optional=True), ensure_ascii=False).encode("utf-8", "replace")
         results = TypeAdapter(Results).validate_json(text, strict=True)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{problem}: Invalid JSON: {one_line(error)}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = "".join(f"{key}: " for key in first["loc"])
         raise DataError(f"{problem}: {place}{first['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{problem}: {one_line(error)}") from None
     results.folder = file.parent
     return results
 
@@ -187,21 +194,41 @@ def is_results(path: Path) -> bool:
 def is_examples(path: Path) -> bool:
     """Return whether the file is a well-formed examples.npz."""
     try:
-        read_examples(path)
+        _examples(path)
     except DataError:
         return False
     return True
 
 
-def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Read task -> metric -> examples from an `examples.npz`.
+def check(path: Path) -> None:
+    """Check that the results.json at a path, and the examples.npz beside it, are as they were written.
 
     Raises:
-        DataError: the file does not exist or is malformed.
+        DataError: one is missing or damaged.
+        OSError: a file cannot be read.
+    """
+    evaluation = read(path)
+    examples = evaluation.folder / EXAMPLES
+    if evaluation.examples and not (examples.is_file() and sha256(examples) == evaluation.examples):
+        raise DataError(f"{examples}: missing, damaged, or not of the same run as its {RESULTS}: evaluate again")
+
+
+def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
+    """Read task -> metric -> examples from the `examples.npz` of an evaluation that `read` returned.
+
+    Raises:
+        DataError: the file does not exist, is malformed, or is not that of the evaluation.
         OSError: the file cannot be read.
     """
+    path = evaluation.folder / EXAMPLES
     if not path.is_file():
         raise DataError(f"{path}: no such file, and a comparison needs the examples: evaluate again")
+    check(evaluation.folder)
+    return _examples(path)
+
+
+def _examples(path: Path) -> dict[str, dict[str, Examples]]:
+    """Return task -> metric -> examples of a file; raise DataError if it is malformed."""
     arrays: dict[tuple[str, str], dict[str, Any]] = {}
     examples: dict[str, dict[str, Examples]] = {}
     try:
@@ -212,5 +239,5 @@ def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
         for (task, key), each in arrays.items():
             examples.setdefault(task, {})[key] = Examples(str(each.pop("metric")), **each)
         return examples
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: not an examples.npz of {_COMMAND} ({error}): evaluate again") from None

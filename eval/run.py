@@ -7,6 +7,7 @@ and a column each in the report.
 """
 
 import functools
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +92,9 @@ def evaluate(request: Request) -> list[Scored]:
         scored.results.data = {task.name: {str(path): files[path].sha256 for path in task.files} for task in tasks}
         scored.results.truncated = truncated
         scored.results.warnings += warnings
-        write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
+        content = examples_bytes(scored.tasks)
+        scored.results.examples = hashlib.sha256(content).hexdigest()
+        write_bytes(folders[name] / EXAMPLES, content)
         write_text(folders[name] / RESULTS, scored.results.to_json())
         evaluated.append(scored)
     if evaluated:

@@ -17,6 +17,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from clearspan.common import files, terminal
 from clearspan.common.allocator import keep_tensors
+from clearspan.common.commands import continue_with
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -62,6 +63,8 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
     with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
         run_folder.check(recipe, resume)
         resume = resume and bool(run_folder.tags(run))
+        if resume and not dry_run:
+            run_folder.set_aside_model(run)
         check_replaceable(run / run_folder.MODEL)
         if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
             run_folder.save(recipe)
@@ -142,7 +145,9 @@ def finish(trainer: Trainer) -> None:
     """Export a run that is complete, and print how the run ended."""
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
-        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; continue with --resume")
+        terminal.notice(
+            f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; {continue_with('--resume')}"
+        )
     else:
         exported = export(run, run / run_folder.MODEL)
         run_folder.mark_finished(run)

@@ -78,7 +78,7 @@ def check(options: Training) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    remedy = "run it again, with --resume if a checkpoint is there"
+    remedy = commands.continue_with("--resume", "run it again, with --resume if a checkpoint is there")
     frame = {"name": "train", "remedy": remedy, "description": __doc__, "epilog": EXAMPLE}
     return run(Training, work, argv, "deepspeed train/run.py", (), **frame)
 

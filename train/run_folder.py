@@ -1,7 +1,9 @@
 """The folder of a run: what it holds, and whether that is the run that a recipe asks for.
 
     OUTPUT/recipe.yaml   the recipe, resolved
-    OUTPUT/inputs.json   a hash of everything else that shapes the run, by recipe key; whether the run has finished
+    OUTPUT/inputs.json   a hash of everything else that shapes the run, by recipe key; whether the run has finished,
+                         and then the hash of its metrics; the hash of all this
+    OUTPUT/model/        the exported model, a sealed folder
 
     recipe, OUTPUT ──> new | halted | finished, or a RecipeError that names what differs
 
@@ -11,15 +13,16 @@ start processes that load them.
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from clearspan.common import files
-from clearspan.common.encoder.fingerprint import digest, model_sha256
+from clearspan.common import files, terminal
+from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
+from clearspan.common.sealed import seal, unseal
+from clearspan.common.sealed_folder import DamageError, check_folder, set_aside
 from clearspan.eval.files import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
@@ -28,6 +31,8 @@ from clearspan.train.config.resume_policy import differing, flat, matches, shapi
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
+METRICS = "metrics.jsonl"
+"""Names in a run's folder. The exported model is sealed as a folder of the kind MODEL."""
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
@@ -89,16 +94,48 @@ def _read_state(run: Path) -> dict[str, Any]:
     """
     path = run / INPUTS
     with contextlib.suppress(OSError, ValueError):
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(state, dict) and isinstance(state.get("inputs"), dict):
-            return state
+        state = unseal(path.read_bytes(), optional=True)
+        if isinstance(state.get("inputs"), dict):
+            return {"finished": False, METRICS: None, **state}
     raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")
 
 
 def mark_finished(run: Path) -> None:
     """Record that a run has made all its steps and has been exported."""
-    state = {**_read_state(run), "finished": True}
-    files.write_text(run / INPUTS, json.dumps(state, indent=2) + "\n")
+    metrics = run / METRICS
+    state = {**_read_state(run), "finished": True, METRICS: files.sha256(metrics) if metrics.is_file() else None}
+    files.write_bytes(run / INPUTS, seal(state, indent=2))
+
+
+def check_metrics(run: Path) -> None:
+    """Check that the metrics of a run are those of the time when it finished.
+
+    Raises:
+        RecipeError: they have changed since.
+    """
+    path, stated = run / METRICS, _read_state(run)[METRICS]
+    if stated is not None and not (path.is_file() and files.sha256(path) == stated):
+        raise RecipeError(f"{path}: missing or changed since the run ended: put it back, or delete {run}")
+
+
+def check_model(model: Path) -> None:
+    """Check that an exported model is as it was written, but for files that do not affect its embeddings.
+
+    Raises:
+        DamageError: a file is missing, has changed or was added.
+    """
+    check_folder(model, MODEL, free=OTHERS)
+
+
+def set_aside_model(run: Path) -> None:
+    """Move the model of a finished run out of the way if it is damaged, so that the run exports it again."""
+    model = run / MODEL
+    if not model.is_dir() or not _read_state(run)["finished"]:
+        return
+    try:
+        check_model(model)
+    except DamageError as error:
+        terminal.notice(f"{error}: moved to {set_aside(model)}, and exported again from the checkpoint")
 
 
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
@@ -115,7 +152,13 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     if changed := [key for key in differences if not matches(key, ["data.*.path"])]:  # `check` compares the content
         mend = "name another output, or continue it with --resume"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
-    return "finished" if _read_state(run)["finished"] and (run / MODEL).is_dir() else "halted"
+    if not _read_state(run)["finished"]:
+        return "halted"
+    try:
+        check_model(run / MODEL)
+    except DamageError:  # the run goes on, and exports it again
+        return "halted"
+    return "finished"
 
 
 def check(recipe: Recipe, resume: bool) -> None:
@@ -167,7 +210,7 @@ def save(recipe: Recipe) -> None:
     """Save the resolved recipe of a run that begins or resumes, and what it reads."""
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     state = {"finished": False, "inputs": inputs(recipe)}
-    files.write_text(Path(recipe.output) / INPUTS, json.dumps(state, indent=2) + "\n")
+    files.write_bytes(Path(recipe.output) / INPUTS, seal(state, indent=2))
 
 
 def check_writable(run: Path) -> None:

@@ -212,7 +212,7 @@ def judged(claim: Claim, folders: Mapping[str, Sequence[Path]]) -> dict[str, Any
 @functools.cache
 def sampled(folder: Path) -> Run:
     """Return an evaluation's scores with their bootstrap over examples."""
-    scores, examples = results.read(folder).scores, results.read_examples(folder / results.EXAMPLES)
+    scores, examples = (read := results.read(folder)).scores, results.read_examples(read)
     return {
         (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
         for task, metric in GROUPS["STS + transfer"]

@@ -62,7 +62,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     results = json.loads((tmp_path / "runs/eval/results.json").read_text())
     assert set(results) == {
         "model", "spec", "scores", "intervals", "subsets", "counts", "settings", "data", "averages", "skipped",
-        "truncated", "warnings", "environment",
+        "truncated", "warnings", "environment", "examples", "sha256",
     }  # fmt: skip
     assert set(results["scores"]) == {"STS12", "STSBenchmark"}
     assert results["counts"]["STS12"] == {"pairs": NUM_ROWS * 5}

@@ -1,5 +1,6 @@
 """results.json: strict JSON, and a check that recognizes it."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.eval.results import Results
+from clearspan.eval import results as module
+from clearspan.eval.files import DataError
+from clearspan.eval.results import EXAMPLES, RESULTS, Results, examples_bytes
+from clearspan.eval.scores import Examples, TaskScores
 
 
 def strict(text: str) -> Any:
@@ -27,3 +31,49 @@ def test_what_numpy_and_pathlib_have_for_numbers_and_names_is_written_as_those()
     settings = {"l2": np.float32(0.5), "folds": np.arange(2), "nan": np.float32("nan"), "file": Path("a/b"), 1: (True,)}
     read = strict(Results("m", settings={"MR": settings}).to_json())
     assert read["settings"]["MR"] == {"l2": 0.5, "folds": [0, 1], "nan": None, "file": "a/b", "1": [True]}
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    """The files of an evaluation of 200 labels."""
+    right = np.arange(200) % 3
+    scores = {
+        "MR": TaskScores({"acc": 98.0}, "acc", (), {}, {"acc": Examples.of("accuracy", right * (right < 2), right)})
+    }
+    content = examples_bytes(scores)
+    (tmp_path / EXAMPLES).write_bytes(content)
+    known = Results("m", scores={"MR": {"acc": 98.25}}, examples=hashlib.sha256(content).hexdigest())
+    (tmp_path / RESULTS).write_text(known.to_json())
+    return tmp_path
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("name", [RESULTS, EXAMPLES])
+def test_damage_to_the_files_of_an_evaluation_is_noticed_or_changes_nothing(evaluation: Path, name: str) -> None:
+    module.check(evaluation)
+    whole, path = module.read(evaluation), evaluation / name
+    content = path.read_bytes()
+    flips = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(0, len(content), 7)]
+    for damaged in [*flips, content[: len(content) // 2], b"", content.replace(b"98.25", b"99.25")[:-1]]:
+        path.write_bytes(damaged)
+        try:
+            module.check(evaluation)
+        except DataError as error:
+            assert str(path) in str(error)
+        else:  # the name of the hash, or white space
+            assert module.read(evaluation) == whole
+    path.unlink()
+    with pytest.raises(DataError, match=name):
+        module.check(evaluation)
+
+
+def test_an_edited_score_is_refused_and_a_file_of_an_earlier_version_is_read(evaluation: Path) -> None:
+    path = evaluation / RESULTS
+    text = path.read_text()
+    path.write_text(text.replace("98.25", "99.25"))
+    with pytest.raises(DataError, match="its own sha256 is not that of its content: damaged or edited"):
+        module.read(evaluation)
+    record = json.loads(text)
+    path.write_text(json.dumps({name: value for name, value in record.items() if name not in ("sha256", "examples")}))
+    module.check(evaluation)
+    assert module.read(evaluation).scores == {"MR": {"acc": 98.25}}

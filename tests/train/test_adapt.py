@@ -50,6 +50,7 @@ def arguments(abstracts: Path, static_model: Path, tmp_path: Path) -> list[str]:
     return [*given, "--output", str(tmp_path / "adapted"), "--holdout-fraction", "0.3", "--quiet"]
 
 
+@pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.exhaustive
 def test_a_killed_call_continues_and_ends_with_a_better_model(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -103,6 +104,23 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     again = clearspan.adapt(texts, output, given, keys, quiet=True, text_field="abstract", holdout_fraction=held_out)
     assert (again.verdict, again.low, again.mrr) == ("better", found["low"], found["mrr"])
     assert again.model == output / "model" and ran[6:] == []
+
+    for damaged, ends in (
+        ("model", [pipelines]),
+        ("run/model", [pipelines, train]),
+        ("after", [pipelines, evaluation]),
+    ):
+        file = next((output / damaged).rglob("*.safetensors" if "model" in damaged else "results.json"))
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        capsys.readouterr()
+        ran.clear()
+        assert adapt.main(command) == 0 and ran == ends, damaged
+        printed = capsys.readouterr().out
+        assert str(output / damaged) in printed and printed.splitlines()[-2:] == first.splitlines()[-2:]
+        assert file.read_bytes() == content or file.name == "results.json"
+    assert (output / "model.damaged").is_dir() and (output / "run/model.damaged").is_dir()
+    ran[:] = [""] * 6
     assert adapt.main([*command, "training.seed=5"]) == 2
     assert "its step train is that of another command; name another folder" in capsys.readouterr().err
     weights = next(given.rglob("*.safetensors"))
@@ -194,6 +212,7 @@ def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
     assert "pipelines documents" in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.exhaustive
 def test_titles_find_their_texts_better_after_training_a_static_encoder_from_the_texts_alone(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -211,6 +230,16 @@ def test_titles_find_their_texts_better_after_training_a_static_encoder_from_the
     state = json.loads((tmp_path / "texts" / "adapt.json").read_text())
     assert state["verdict"] == "better" and state["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
     assert (tmp_path / "texts/model/README.md").read_text().count("static token vectors of 1024 dimensions") == 1
+
+    weights = tmp_path / "texts/start/model.safetensors"
+    content = weights.read_bytes()
+    for damaged in (False, True):
+        weights.write_bytes(content[:-1000]) if damaged else shutil.rmtree(weights.parent)
+        assert adapt.main([*line, "training.max_steps=60"]) == 0
+        said = capsys.readouterr().out
+        assert f"{tmp_path}/texts/start/" in said and "step start is run again" in said
+        assert weights.read_bytes() == content
+    assert json.loads((tmp_path / "texts" / "adapt.json").read_text())["mrr"] == state["mrr"]
 
 
 def test_bad_input_is_one_line(

@@ -9,6 +9,7 @@ import pytest
 import clearspan
 from clearspan.common import terminal
 from clearspan.common.options import parse
+from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import api, run, run_folder
 from clearspan.train.config.recipe import load
 from clearspan.train.options import Recipe, RecipeError
@@ -38,8 +39,17 @@ def begin(recipe: Recipe, finish: bool = False) -> None:
     folder = Path(recipe.output)
     (folder / "checkpoints" / "step-00000002").mkdir(parents=True)
     if finish:
-        (folder / "model").mkdir()
-        mark_finished(folder)
+        end(folder)
+
+
+def end(folder: Path) -> None:
+    """Leave what a run leaves at its end."""
+    (folder / "model").mkdir()
+    (folder / "model" / "model.safetensors").write_bytes(b"weights")
+    (folder / "model" / "README.md").write_text("A card.")
+    seal_folder(folder / "model", "model")
+    (folder / "metrics.jsonl").write_text('{"step": 2, "loss": 1.5}\n')
+    mark_finished(folder)
 
 
 def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
@@ -47,8 +57,7 @@ def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
     assert repeated(recipe) == "new"
     begin(recipe)
     assert repeated(recipe) == "halted"
-    (tmp_path / "run" / "model").mkdir()
-    mark_finished(tmp_path / "run")
+    end(tmp_path / "run")
     (tmp_path / "texts").rename(tmp_path / "moved")
     assert repeated(load("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
 
@@ -56,8 +65,41 @@ def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
 def test_a_finished_run_without_its_model_goes_on_to_export_again(recipe: Recipe, tmp_path: Path) -> None:
     begin(recipe, finish=True)
     assert repeated(recipe) == "finished"
-    (tmp_path / "run" / "model").rmdir()
+    shutil.rmtree(tmp_path / "run" / "model")
     assert repeated(recipe) == "halted"
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing", "added"])
+def test_a_finished_run_with_a_damaged_model_goes_on_to_export_again(
+    recipe: Recipe, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is there is moved out of the way; a card that the user edits is no damage."""
+    begin(recipe, finish=True)
+    run, weights = tmp_path / "run", tmp_path / "run" / "model" / "model.safetensors"
+    (run / "model" / "README.md").write_text("A better card.")
+    assert repeated(recipe) == "finished"
+    run_folder.set_aside_model(run)
+    assert weights.exists() and capsys.readouterr().out == ""
+    changes = {"flipped": b"weightr", "truncated": b"weig", "added": b"weights"}
+    weights.unlink() if damage == "missing" else weights.write_bytes(changes[damage])
+    if damage == "added":
+        (run / "model" / "2_Dense.safetensors").write_bytes(b"mine")
+    assert repeated(recipe) == "halted"
+    for aside in ("model.damaged", "model.damaged-2"):
+        run_folder.set_aside_model(run)
+        assert f"moved to {run / aside}, and exported again" in capsys.readouterr().out
+        assert (run / aside / "README.md").read_text() == "A better card." and not (run / "model").exists()
+        shutil.copytree(run / aside, run / "model")
+
+
+@pytest.mark.guarantee("finished-work-checked")
+def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    begin(recipe, finish=True)
+    run_folder.check_metrics(tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": 1.4}\n')
+    with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended"):
+        run_folder.check_metrics(tmp_path / "run")
 
 
 def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: Path) -> None:
@@ -128,9 +170,15 @@ def test_other_pairs_do_not_judge_a_run_that_resumes(recipe: Recipe, tmp_path: P
 
 def test_without_its_record_a_run_is_refused(recipe: Recipe, tmp_path: Path) -> None:
     begin(recipe)
-    (tmp_path / "run" / INPUTS).write_text("[]")
-    with pytest.raises(RecipeError, match=f"{INPUTS}: missing or damaged"):
-        repeated(recipe)
+    path = tmp_path / "run" / INPUTS
+    whole = path.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole) - 1, 5)]
+    for damaged in (b"[]", whole[:-20], *flipped):
+        path.write_bytes(damaged)
+        try:
+            assert repeated(recipe) == "halted"  # in what is no content: white space, the name of the hash
+        except RecipeError as error:
+            assert f"{INPUTS}: missing or damaged" in str(error)
 
 
 def test_the_command_refuses_before_it_starts_ranks(
@@ -170,8 +218,7 @@ def test_the_same_call_trains_continues_and_then_does_nothing(
     begin(recipe)
     clearspan.train_model("demo", words(tmp_path))
     assert ["--resume" in line for line in started] == [False, True]
-    (tmp_path / "run" / "model").mkdir()
-    mark_finished(tmp_path / "run")
+    end(tmp_path / "run")
     assert clearspan.train_model(recipe).model == tmp_path / "run" / "model"
     assert len(started) == 2
     assert capsys.readouterr().out == f"{tmp_path / 'run'}: this run has finished already: nothing to do\n"

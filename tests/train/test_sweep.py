@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from clearspan.common.commands import CommandError
+from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -42,7 +43,11 @@ class Processes:
             (out,) = (Path(word.removeprefix("--output=")) for word in line if word.startswith("--output="))
             out.mkdir(parents=True)
             averages = {"sts_simcse": {"value": 50.0, "missing": ["STS13"]}, "transfer_simcse": {"value": None}}
-            content = {"scores": {"TREC": {"devacc": 70.0}, "MRPC": {"devacc": None}}, "averages": averages}
+            content = {
+                "model": "m",
+                "scores": {"TREC": {"devacc": 70.0}, "MRPC": {"devacc": None}},
+                "averages": averages,
+            }
             (out / "results.json").write_text(json.dumps(content))
             return
         recipe = load("demo", [word for word in line if "=" in word and not word.startswith("-")])
@@ -57,6 +62,7 @@ class Processes:
         logged = {"step": 3, "loss": 2.0 + run.name.count("=2"), "spans/loss": 1.5, "tokens": 9}
         (run / "metrics.jsonl").write_text(json.dumps(logged) + "\n")
         (run / "model").mkdir(exist_ok=True)
+        seal_folder(run / "model", "model")
         run_folder.mark_finished(run)
 
 
@@ -179,6 +185,26 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
         shutil.rmtree(tmp_path / "out" / NAMES[1] / name, ignore_errors=True)
     assert sweep.main(given) == 0
     assert [command[0] for command in processes.commands[8:]] == ["clearspan.train", "clearspan.eval"]
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.slow
+def test_damaged_scores_are_made_again_and_a_run_with_damaged_metrics_is_named(
+    processes: Processes, base: list[str], shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(shared_data / "senteval" / "downstream" / "TREC", tmp_path / "data" / "downstream" / "TREC")
+    output = tmp_path / "out"
+    given = [*base, "--tasks", "transfer", "--data", str(tmp_path / "data"), "--output", str(output)]
+    assert sweep.main(given) == 0 and len(processes.commands) == 8
+    (scored,) = (output / NAMES[2]).rglob("results.json")
+    scored.write_text(scored.read_text()[:-9])
+    capsys.readouterr()
+    assert sweep.main(given) == 0 and len(processes.commands) == 9
+    assert f"{scored}: not a results.json" in (said := capsys.readouterr().out) and "is evaluated again" in said
+    metrics = output / NAMES[1] / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("1.5", "0.5"))
+    assert sweep.main(given) == 1
+    assert f"{metrics}: missing or changed since the run ended" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ before a text. Crops of texts, and static encoders, have none.
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
 DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped,
-unless a text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model.
+unless a text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a
+finished command left is checked before it is used again, and made again if it is damaged or gone.
 """
 
 import functools
-import json
 import shlex
 import shutil
 import signal
@@ -36,6 +36,8 @@ from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, Prompts, Sid
 from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
+from clearspan.common.sealed import seal, unseal
+from clearspan.common.sealed_folder import DamageError, set_aside
 from clearspan.train.adapt.recipe import EVALUATED, Choice, planned
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ EVAL = ("clearspan.eval", "python -m clearspan.eval")
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
 HYBRID = "hybrid"
 """The model after training, beside BM25."""
+SCORED = (BEFORE, AFTER, HYBRID, *BASELINES)
 FIGURE = "mrr"
 MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
@@ -227,10 +230,11 @@ def read_state(options: Adapt) -> dict[str, Any]:
             raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
         return state
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = unseal(path.read_bytes(), optional=True)
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path}: is not a file of this command: name another --output") from None
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else error
+        raise UsageError(f"{path}: is not a file of this command ({reason}): name another --output") from None
     if not same:
         raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
     return state
@@ -311,8 +315,8 @@ def title(number: int, step: Step, options: Adapt) -> str:
 
 
 def run(number: int, step: Step, state: dict[str, Any], options: Adapt) -> None:
-    """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished. The pipelines
-    run in any case: they compare their inputs with those of the earlier call.
+    """Run a command unless an earlier call has finished it, and what it left is whole; add it to `adapt.json` when it
+    has finished. The pipelines run in any case: they compare their inputs and outputs with those of the earlier call.
 
     Raises:
         UsageError: the earlier call's command was another one, or the command refused an option.
@@ -323,6 +327,9 @@ def run(number: int, step: Step, state: dict[str, Any], options: Adapt) -> None:
         raise UsageError(
             f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
         )
+    if done and (problem := damage(step, options)):
+        terminal.notice(f"{problem}: step {step.name} is run again")
+        done = None
     comment = f"  # finished{': compares its inputs' * compares}" if done else ""
     terminal.notice(f"{title(number, step, options)}\n$ {step}{comment}")
     if not done:
@@ -334,7 +341,51 @@ def run(number: int, step: Step, state: dict[str, Any], options: Adapt) -> None:
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:
-    files.write_text(folder / STATE, json.dumps(state, indent=2) + "\n")
+    files.write_bytes(folder / STATE, seal(state, indent=2))
+
+
+def damage(step: Step, options: Adapt) -> str:
+    """Return what is wrong with the files that a finished command left, "" if they are whole or the command checks them
+    itself. A damaged folder that the command would not replace is moved out of the way.
+    """
+    from clearspan.eval import results
+    from clearspan.eval.files import DataError
+    from clearspan.train.run_folder import check_model
+
+    folder: Path = options.output
+    try:
+        if step.name == "start":
+            check_model(options.base)
+        elif step.name == "train":
+            check_model(folder / "run" / "model")
+        elif step.name == "eval":
+            for name in SCORED:
+                results.check(folder / name)
+    except (DamageError, DataError) as error:
+        mine = {"start": [options.base], "eval": [folder / name for name in SCORED]}.get(step.name, [])
+        moved = [set_aside(path) for path in mine if path.exists()]
+        return f"{error}{f' (moved to {moved[0]})' if len(moved) == 1 else ''}"
+    return ""
+
+
+def deliver(model: Path, folder: Path) -> None:
+    """Copy a model folder to another one, unless the copy is there already; move a copy that differs out of the way."""
+    from clearspan.common.encoder.fingerprint import model_files
+    from clearspan.common.model_folder import EncoderError
+
+    if folder.exists():
+        try:
+            is_whole = model_files(folder) == model_files(model)
+        except (EncoderError, OSError):
+            is_whole = False
+        if is_whole:
+            return
+        problem = f"{folder}: differs from {model}, of which it was a copy"
+        terminal.notice(f"{problem}: moved to {set_aside(folder)}, and copied again")
+    files.remove_temporaries(folder.parent)
+    copy = folder.with_name(files.temporary_name(folder.name))
+    shutil.copytree(model, copy)
+    copy.rename(folder)
 
 
 def verdict(low: float, high: float) -> str:
@@ -348,16 +399,12 @@ def finish(options: Adapt, state: dict[str, Any]) -> None:
     from clearspan.eval.compare import compare_folders
 
     folder: Path = options.output
-    base, named = options.base, (BEFORE, AFTER, HYBRID, *BASELINES)
+    base = options.base
     row = next(row for row in compare_folders(folder / BEFORE, folder / AFTER).rows if row.metric == FIGURE)
-    scores = {name: results.read(folder / name).scores[row.task][FIGURE] for name in named}
+    scores = {name: results.read(folder / name).scores[row.task][FIGURE] for name in SCORED}
     word = verdict(row.low, row.high)
     better = folder / "run" / "model" if word == "better" else base
-    if not (folder / "model").exists():
-        files.remove_temporaries(folder)
-        copy = folder / files.temporary_name("model")
-        shutil.copytree(better, copy)
-        copy.rename(folder / "model")
+    deliver(better, folder / "model")
     figures = {"difference": row.difference, "low": row.low, "high": row.high, "mrr": scores, "model": str(better)}
     prompts = {name: results.read(folder / name).environment.get("prompts") for name in (BEFORE, AFTER)}
     save(folder, {**state, "verdict": word, **figures, "prompts": prompts})

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from clearspan.common.commands import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import DamageError, check_folder, seal_folder
@@ -102,7 +103,8 @@ class Checkpoints:
             part.rename(self.folder / tag)
         except OSError as error:
             _remove(part)
-            remedy = "continue with --resume from the step before it" if self.tags() else "run it again"
+            remedy = continue_with("--resume", "continue with --resume from the step before it")
+            remedy = remedy if self.tags() else "run it again"
             raise CheckpointError(
                 f"{self.folder / tag}: could not be saved ({error}): make room and {remedy}"
             ) from None

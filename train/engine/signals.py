@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from clearspan.common.commands import continue_with
 from clearspan.common.terminal import SIGNALS, end_process
 
 SAVING_S = 600
@@ -58,11 +59,12 @@ class Launcher(subprocess.Popen[bytes]):
         code = super().wait(timeout)
         if code < 0:
             name = signal.Signals(-code).name
-            raise RuntimeError(f"{name} ended deepspeed's launcher; its ranks save and end: continue with --resume")
+            ends = "its ranks save and end"
+            raise RuntimeError(f"{name} ended deepspeed's launcher; {ends}: {continue_with('--resume')}")
         names = {256 - each.value: each.name for each in signal.Signals}  # a rank's -9 is the launcher's 247
         if self.local and not self.killed_ranks and code in names:
             cause = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
-            print(f"train: {cause}: continue with --resume", file=sys.stderr)
+            print(f"train: {cause}: {continue_with('--resume')}", file=sys.stderr)
         return code
 
     def _signal_ranks(self, number: int) -> bool:

@@ -18,13 +18,15 @@ from pathlib import Path
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.eval import results
+from clearspan.eval.files import DataError
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.tracking import lines_up_to
 from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
-from clearspan.train.run_folder import MODEL, repeated
+from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run, Sweep, short_names
 
@@ -82,6 +84,7 @@ def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
     folder = options.output / run.name
     recipe = recipe_of(run, options.output, overrides)
     if (state := repeated(recipe)) == "finished":
+        check_metrics(folder)
         return
     terminal.notice(f"run {run.name}, {state}")
     shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
@@ -100,6 +103,12 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     """
     protocol = "" if options.protocol == "full" else f",{options.protocol}"
     scored = run / EVAL / f"{options.tasks or 'tasks'}{protocol}" / "results.json"
+    if scored.exists():
+        try:
+            results.check(scored)
+        except DataError as error:
+            terminal.notice(f"{error}: run {run.name} is evaluated again")
+            shutil.rmtree(scored.parent)
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
@@ -117,7 +126,7 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
         for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
             if mean["value"] is not None:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)
-    lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl")]
+    lines = [json.loads(line) for line in lines_up_to(run / METRICS)]
     refuse((not lines, f"{run}: its metrics.jsonl is missing or holds no step: delete the folder to train it again"))
     if dev := [line[name] for line in lines for name in (DEV, f"{GIVEN}{DEV}") if name in line]:
         scores[DEV] = max(dev)

@@ -113,7 +113,7 @@ def test_latex_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a results.json of `clearspan eval`: Invalid JSON: "),
+        ("{", "not a results.json of `clearspan eval`: not JSON: "),
         ("[]", "not a results.json"),
         ("{}", "model: Field required"),
         ('{"model": "x", "environment": {}, "scores": []}', "scores: Input should be an object"),
