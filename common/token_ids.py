@@ -37,15 +37,18 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
     return ids
 
 
-def without_prompt(tokenizer: Any, ids: Sequence[int], prompt: str) -> str:
-    """Return the text of ids, without the prompt that it begins with.
+def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
+    """Return the texts of lists of ids, without the prompt that each of them begins with.
 
     Where the tokenizer joins the end of the prompt and the start of the text in one token, the prompt is cut off the
     text instead of its ids.
     """
     leading = leading_ids(tokenizer, prompt)
-    if list(ids[: len(leading)]) == leading:
-        text: str = tokenizer.decode(ids[len(leading) :])
-    else:
-        text = tokenizer.decode(ids).removeprefix(prompt.strip())
-    return text.strip()
+    whole = [ids[: len(leading)] == leading for ids in texts]
+    decoded = tokenizer.decode_batch(
+        [ids[len(leading) :] if is_whole else ids for ids, is_whole in zip(texts, whole, strict=True)]
+    )
+    return [
+        (text if is_whole else text.removeprefix(prompt.strip())).strip()
+        for text, is_whole in zip(decoded, whole, strict=True)
+    ]

@@ -232,8 +232,9 @@ def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
     """Return what embeds texts with a prompt before each, and keeps their embeddings."""
     key = model.cache_key(prompt) if request.cached else None
     cache = Cache(request.cached / key, model.dim) if request.cached and key else None
-    options = {"batch_tokens": request.batch_tokens, "progress": not request.quiet}
-    return Embedder(functools.partial(model.encode_after, prompt, **options), cache)
+    shown = not request.quiet
+    encode = functools.partial(model.encode_after, prompt, batch_tokens=request.batch_tokens, progress=shown)
+    return Embedder(encode, cache)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

@@ -59,17 +59,17 @@ class Prompts:
     default_name: str | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> "Prompts":
-        """Return the prompts in the content of `config_sentence_transformers.json`.
+    def of(cls, settings: Mapping[str, Any], place: str = INFERENCE) -> "Prompts":
+        """Return the prompts in the content of `config_sentence_transformers.json`; `place` is the file's name.
 
         Raises:
             EncoderError: they are no texts.
         """
         texts = settings.get("prompts") or {}
         if not isinstance(texts, Mapping):
-            raise EncoderError(f"{INFERENCE}: prompts must be texts by name, not {texts!r}")
+            raise EncoderError(f"{place}: prompts must be texts by name, not {texts!r}")
         if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
-            raise EncoderError(f"{INFERENCE}: the prompt {wrong[0]!r} is no text")
+            raise EncoderError(f"{place}: the prompt {wrong[0]!r} is no text")
         return cls({name: text or "" for name, text in texts.items()}, settings.get("default_prompt_name"))
 
     @classmethod
@@ -79,7 +79,7 @@ class Prompts:
         Raises:
             EncoderError: a file of settings cannot be read.
         """
-        return cls.of(read_inference(folder)) if read_modules(folder) else cls()
+        return cls.of(read_inference(folder), str(folder / INFERENCE)) if read_modules(folder) else cls()
 
     def of_side(self, side: Side, name: str | None = None) -> str:
         """Return the prompt before a text.

@@ -248,11 +248,12 @@ def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, i
     except (ManifestError, ShardError) as error:
         raise DataError(str(error)) from None
     prompts = [dataset.manifest.prompts.get(column, "") for column in ("tokens", "positive")]
-    texts = {
-        number: tuple(without_prompt(tokenizer, ids, prompt) for ids, prompt in zip(row, prompts, strict=False))
-        for number, row in chosen.items()
-    }
-    half = {number: row for number, row in texts.items() if _picks(row[0]) == picking}
+    columns = (
+        without_prompt(tokenizer, column, prompt)
+        for column, prompt in zip(zip(*chosen.values(), strict=True), prompts, strict=False)
+    )
+    rows = zip(chosen, zip(*columns, strict=True), strict=True)
+    half = {number: row for number, row in rows if _picks(row[0]) == picking}
     return _lowest(half, limit), dataset.num_examples
 
 

@@ -10,8 +10,8 @@ else: ids of examples, duplicates and excluded texts are of the text alone.
 
 import json
 
-from clearspan.common.encoder.prompts import NONE, Prompts
-from clearspan.common.model_folder import INFERENCE, EncoderError
+from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.model_folder import INFERENCE, MEND, EncoderError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
@@ -32,10 +32,11 @@ def model_prompts(folder: str) -> Prompts:
         settings = json.loads(storage.read_bytes(path))
         if not isinstance(settings, dict):
             raise ValueError(f"a {type(settings).__name__}, not an object")
-        return Prompts.of(settings)
+        return Prompts.of(settings, path)
+    except EncoderError as error:
+        raise PipelineError(f"{error}: {MEND}") from None
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, EncoderError) else f"cannot be read as JSON ({error})"
-        raise PipelineError(f"{path}: {reason}: give --prompt-name {NONE}, or the prompts with --prompt") from None
+        raise PipelineError(f"{path}: cannot be read as JSON ({error}): {MEND}") from None
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:

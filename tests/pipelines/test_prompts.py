@@ -182,4 +182,4 @@ def test_prompts_of_a_model_that_are_no_texts_are_named(direct: Command, model: 
     settings = model / INFERENCE
     settings.write_text(settings.read_text().replace('"query: "', "7"))
     ended = direct("pairs", "--input", rows, "--tokenizer", model)
-    assert ended.code == 1 and f"{settings}: {INFERENCE}: the prompt 'query' is no text" in ended.err
+    assert ended.code == 1 and f"{settings}: the prompt 'query' is no text" in ended.err

@@ -125,10 +125,8 @@ class Adapt(Options):
         except ValueError as error:
             raise UsageError(str(error)) from None
         if self.prompt_name and (self.starts or not self.titles):
-            reason = (
-                "a static encoder has no prompts" if self.starts else "crops of texts without titles have no prompts"
-            )
-            raise UsageError(f"--prompt-name has no effect: {reason}: leave it out")
+            without = "a static encoder has" if self.starts else "crops of texts without titles have"
+            raise UsageError(f"--prompt-name has no effect, since {without} no prompts: leave it out")
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
