@@ -93,7 +93,6 @@ class Reading:
             table.
         by_order: with `columns`, a table of two or three other columns is read in their order.
         option: with `columns`, the option that names them, for errors.
-        sparse: with `columns`, a row's null cells are left out.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
         whole: files are not cut into pieces.
         encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8; `auto` for that
@@ -115,7 +114,6 @@ class Reading:
     columns: tuple[tuple[str, ...], ...] = ()
     by_order: bool = False
     option: str = "--columns"
-    sparse: bool = False
     header: bool = True
     whole: bool = False
     formats: tuple[str, ...] = ()
@@ -136,7 +134,7 @@ class Record:
     Attributes:
         offset: bytes (rows in a table) before the record in the decompressed file; None if the record is the whole
             file.
-        value: a JSON object, a text or a file's bytes.
+        value: a JSON object, a text or a file's bytes; None for a text that is null.
         raw: the bytes as read, or at least the first of them.
         problem: why the record cannot be read; empty if it can.
         label: class of an image or audio clip.

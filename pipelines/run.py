@@ -34,7 +34,7 @@ from clearspan.pipelines.tally import Counts, recoding
 from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.commit import commit, load_results
-from clearspan.pipelines.units.curation import Curation
+from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
 from clearspan.pipelines.units.job import STAGED, VALIDATION, WRITTEN, Job, done_units
 from clearspan.pipelines.units.plan import Plan, Unit
@@ -49,9 +49,7 @@ class RunOptions(CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
     limit: Annotated[int | None, Flag("keep the first N examples", "N"), Ge(1)] = None
-    holdout_fraction: Annotated[float, Flag("fraction to hold out in OUTPUT/validation, by id", "F"), Ge(0), Lt(1)] = (
-        0.0
-    )
+    holdout_fraction: Annotated[float, Flag("fraction to hold out in OUTPUT/validation", "F"), Ge(0), Lt(1)] = 0.0
     workers: Annotated[int | None, Flag("processes (default: the fewest that finish soonest)", "N"), Ge(1)] = None
     unit_bytes: Annotated[int | None, Flag("input bytes of a work unit (default by kind)", "N"), Ge(1)] = None
     max_document_bytes: Annotated[
@@ -210,6 +208,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
     kind = kind.resolved(planning.began(options.output).get("options", {}))
+    kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)
@@ -279,6 +278,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary
             *columns_read(plan.root, plan.inputs, job.reading),
             *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
             *recoding(counts.encodings, counts.recoded),
+            *filter(None, [counts.files_lacking, held_out_share(manifest)]),
             *job.kind.remarks(job.fingerprint, counts.sums),
         ],
     )

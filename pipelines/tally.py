@@ -16,8 +16,9 @@ from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
 Made = TypeVar("Made")
 EARLY_STOP = 1000
 """A unit with this many bad records, and more bad than good ones, stops the run at once."""
+MOST_LACKING = 100
 NUM_EXAMPLES = 3
-"""Number of bad records that the error message quotes."""
+"""Number of bad records, and of files, that a message names."""
 NUM_RECODED = 20
 """Number of files in another encoding than UTF-8 that the summary names."""
 
@@ -46,6 +47,7 @@ class Counts:
         lacking: the fault of the first good record without the fields of a row.
         encodings: number of files by encoding, of those that were found not to be UTF-8 (`--encoding auto`).
         recoded: (file, encoding) of the first of them.
+        lacking_in: number of such records by file, of the first MOST_LACKING files that hold any.
     """
 
     read: int = 0
@@ -58,6 +60,7 @@ class Counts:
     lacking: str = ""
     encodings: dict[str, int] = dataclasses.field(default_factory=dict)
     recoded: list[list[str]] = dataclasses.field(default_factory=list)
+    lacking_in: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def measure(self, name: str, size: int) -> None:
         """Update the largest size of this name."""
@@ -78,16 +81,31 @@ class Counts:
         for name, number in other.sums.items():
             self.count(name, number)
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
-        self.lacking = self.lacking or other.lacking
         for encoding, number in other.encodings.items():
             self.encodings[encoding] = self.encodings.get(encoding, 0) + number
         self.recoded = [*self.recoded, *other.recoded][:NUM_RECODED]
+        for name, number in other.lacking_in.items():
+            self.lack(name, other.lacking, number)
 
     def recode(self, name: str, encoding: str) -> None:
         """Count a file that is not UTF-8."""
         self.encodings[encoding] = self.encodings.get(encoding, 0) + 1
         if len(self.recoded) < NUM_RECODED:
             self.recoded.append([name, encoding])
+
+    def lack(self, name: str, fault: str, number: int = 1) -> None:
+        """Count records of a file without the fields of a row."""
+        self.lacking = self.lacking or fault
+        if name in self.lacking_in or len(self.lacking_in) < MOST_LACKING:
+            self.lacking_in[name] = self.lacking_in.get(name, 0) + number
+
+    @property
+    def files_lacking(self) -> str:
+        """One line on the files with records that lack the fields of a row, most first; empty if there are none."""
+        ordered = sorted(self.lacking_in, key=lambda name: (-self.lacking_in[name], name))
+        named = ", ".join(f"{name} {self.lacking_in[name]:,}" for name in ordered[:NUM_EXAMPLES])
+        more = f" and {len(ordered) - NUM_EXAMPLES:,} more files" if len(ordered) > NUM_EXAMPLES else ""
+        return f"records left out, by file: {named}{more}: {self.lacking}" if named else ""
 
     def check_bad(self, most: float, where: str = "") -> None:
         """Raise PipelineError if a larger fraction of the records than `most` is bad."""

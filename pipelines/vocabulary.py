@@ -22,7 +22,7 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
-from clearspan.pipelines.kinds.text_inputs import TextReading, text_of, texts_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, Reading
@@ -143,14 +143,14 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally) -> Iterator[str]:
 
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
     """Learn the tokenizer, and publish its files and the summary."""
-    tally = Tally(("empty",), options.max_bad_fraction)
+    tally = Tally((EMPTY,), options.max_bad_fraction)
     counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:
         ids = learn_tokenizer(_texts(options, plan, tally), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
             raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
-        empty, text_bytes, examples = counts.filtered["empty"], counts.sums["text_bytes"], counts.bad_examples
+        empty, text_bytes, examples = counts.filtered[EMPTY], counts.sums["text_bytes"], counts.bad_examples
         numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
         summary = Summary(options.output, *numbers, examples, counts.encodings, counts.recoded)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))

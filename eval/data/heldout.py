@@ -8,8 +8,10 @@
 A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
 the same in every run and for every model. The texts of a dataset are what its tokenizer gives back for the ids.
 
-A dataset's texts are halved by the hashes of their ids: training picks checkpoints by one half (`training.eval_data:
-heldout`), and the evaluation scores the other, so that the choice does not favor the trained model.
+A dataset's texts are halved by the hashes of the texts, or of the queries: training picks checkpoints by one half
+(`training.eval_data: heldout`), and the evaluation scores the other, so that the choice favors no trained model.
+Texts that differ in white space, letter case or Unicode form alone are one (`common.same_text`): one candidate, one
+query, in one half.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from clearspan.common import same_text
 from clearspan.common.words import word_spans
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import DataError, MissingDataError, csv_records, json_records, string_field
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 LIMIT = 10_000
 """Most texts of a collection; of more, those with the lowest hashes of their ids."""
+OF_BOTH_HALVES = 3
+"""Times LIMIT: the texts that are decoded to find those of one half; some in reserve, for halves of unequal size."""
 FEWEST_TEXTS = 10
 """Fewest queries of a collection: among fewer, ranks say nothing."""
 FEWEST_WORDS, MOST_WORDS = 4, 64
@@ -156,9 +161,14 @@ def read_dataset(folder: str | Path, limit: int = LIMIT, picking: bool = False) 
 def _collected(place: Path, texts: Texts, num_read: int) -> HeldOut:
     file, remedy = (place / _MANIFEST, _HOLD_OUT) if place.is_dir() else (place, "give more")
     of_pairs = any(len(parts) == 2 for parts in texts.values())
-    pairs = [parts if of_pairs else crops(parts[0], number) for number, parts in texts.items()]
+    distinct: dict[tuple[str, ...], int] = {}
+    for number, parts in texts.items():
+        distinct.setdefault(tuple(map(same_text.key, parts)), number)
+    pairs = [texts[number] if of_pairs else crops(texts[number][0], number) for number in distinct.values()]
     whole = [(pair[0], pair[1]) for pair in pairs if pair and all(pair)]
     counts = {"texts held out": num_read} if num_read > len(texts) else {}
+    if copies := len(texts) - len(distinct):
+        counts["left out (copies)"] = copies
     if left_out := len(pairs) - len(whole):
         counts["left out (empty)" if of_pairs else "left out (too short)"] = left_out
     collection = _collection(whole)
@@ -209,12 +219,16 @@ def crops(text: str, number: int) -> tuple[str, str] | None:
 
 def _collection(pairs: Iterable[tuple[str, str]]) -> Collection:
     """Build a collection of distinct queries and documents: equal texts are one, with the documents of all of them."""
-    queries: dict[str, set[int]] = {}
-    documents: dict[str, int] = {}
+    queries: dict[str, tuple[str, set[int]]] = {}
+    documents: dict[str, tuple[str, int]] = {}
     for query, document in pairs:
-        queries.setdefault(query, set()).add(documents.setdefault(document, len(documents)))
-    relevant = [np.array(sorted(positions), np.int64) for positions in queries.values()]
-    return Collection(list(documents), list(queries), relevant, [np.ones(len(each), np.int64) for each in relevant])
+        _, position = documents.setdefault(same_text.key(document), (document, len(documents)))
+        queries.setdefault(same_text.key(query), (query, set()))[1].add(position)
+    relevant = [np.array(sorted(positions), np.int64) for _, positions in queries.values()]
+    grades = [np.ones(len(each), np.int64) for each in relevant]
+    return Collection(
+        [text for text, _ in documents.values()], [text for text, _ in queries.values()], relevant, grades
+    )
 
 
 def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, int]:
@@ -229,18 +243,22 @@ def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, i
         if not dataset.kind.has_tokens:
             raise DataError(f"{folder}: holds {dataset.kind.name}, not text: give documents, sentences or triplets")
         tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
-        chosen = _chosen(dataset, limit, picking)
+        chosen = _chosen(dataset, OF_BOTH_HALVES * limit)
     except (ManifestError, ShardError) as error:
         raise DataError(str(error)) from None
     columns = (tokenizer.decode_batch(list(column)) for column in zip(*chosen.values(), strict=True))
-    rows = zip(*columns, strict=True)
-    return {
-        number: tuple(text.strip() for text in row) for number, row in zip(chosen, rows, strict=True)
-    }, dataset.num_examples
+    rows = [tuple(text.strip() for text in row) for row in zip(*columns, strict=True)]
+    half = {number: row for number, row in zip(chosen, rows, strict=True) if _picks(row[0]) == picking}
+    return _lowest(half, limit), dataset.num_examples
 
 
-def _chosen(dataset: "Dataset", limit: int, picking: bool) -> dict[int, list[list[int]]]:
-    """Return id -> token ids of each column, of a half's examples with the lowest hashes of their ids, in this order.
+def _picks(text: str) -> bool:
+    """Return whether a text, or the first of a pair, is of the half that picks checkpoints."""
+    return bool(same_text.digest(text)[0] & 1)
+
+
+def _chosen(dataset: "Dataset", limit: int) -> dict[int, list[list[int]]]:
+    """Return id -> token ids of each column, of the examples with the lowest hashes of their ids, in this order.
 
     Memory holds twice as many examples at most. Examples of one id are copies, and count once.
     """
@@ -252,7 +270,7 @@ def _chosen(dataset: "Dataset", limit: int, picking: bool) -> dict[int, list[lis
         names = ["tokens", *({"positive"} & set(batch.schema.names))]
         numbers = batch.column("id").to_numpy()
         hashes = keyed.mix(SEED, numbers)
-        for row in np.flatnonzero((hashes <= highest) & (hashes % 2 == picking)).tolist():
+        for row in np.flatnonzero(hashes <= highest).tolist():
             kept[int(numbers[row])] = [batch.column(name)[row].as_py() for name in names]
         if len(kept) > 2 * limit:
             kept = _lowest(kept, limit)

@@ -70,10 +70,13 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
         near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
             attaches sketches to its batches (`text.minhash`).
+        compares: examples are compared by their texts, for duplicates or a held-out part; the run sets it. A worker of
+            texts then attaches their hashes to its batches (`units.keys`).
     """
 
     dedup: bool = False
     near_dedup: float | None = None
+    compares: bool = False
 
     name: ClassVar[str]
     """Name in `shards.schema`: what the examples are, in the plural."""
@@ -88,7 +91,7 @@ class Kind(Options, ABC):
     rate: ClassVar[float] = 50e6
     """Default of `bytes_per_s`."""
     shares_texts: ClassVar[bool] = False
-    """True if examples with different ids may share a text. The held-out part is then chosen by texts, not ids."""
+    """True if different examples may share a text. Those that do are held out, or trained on, together."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return the kind without options that depend on the machine (`auto`).

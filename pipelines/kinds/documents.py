@@ -15,7 +15,7 @@ from annotated_types import Ge
 
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import grouped, text_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, Tally
 
@@ -48,7 +48,7 @@ class Documents(TextKind):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("short_bytes", "short_tokens", *(["long_tokens"] if self.max_tokens else []), *super().reasons)
+        return (EMPTY, "short_bytes", "short_tokens", *(["long_tokens"] if self.max_tokens else []), *super().reasons)
 
     def options(self) -> dict[str, Any]:
         return {"min_tokens": self.min_tokens, "max_tokens": self.max_tokens, **super().options()}
@@ -77,7 +77,9 @@ class DocumentWorker(TextWorker[Documents]):
         """Return the prepared text, the text that the filters leave and the source of a document that may have enough
         tokens, and its size in bytes; count any other.
         """
-        read, data = text_of(record, self.kind.text_field)
+        if (found := text_in(record, self.kind.text_field, counts)) is None:
+            return None
+        read, data = found
         if (selected := self.kind.selected(read, counts)) is None:
             return None
         text = self.kind.prepared(selected.text)

@@ -10,7 +10,7 @@ a million rows of SNLI.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from clearspan.pipelines.kinds.text_inputs import checked_text
+from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import RecordError, Tally
 
@@ -38,7 +38,7 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
         if label in (NEUTRAL, UNLABELLED):
             counts.filtered[label] += 1
         elif not (premise.strip() and hypothesis.strip()):
-            counts.filtered["empty"] += 1
+            counts.filtered[EMPTY] += 1
         else:
             entailed, contradicting = premises.setdefault(premise, ([], []))
             if label == ENTAILMENT:
@@ -58,7 +58,7 @@ def _labelled(cells: list[Any]) -> Texts:
     if len(cells) != 3:
         raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")
     premise, hypothesis = map(checked_text, cells[:2])
-    label = str(cells[2]).strip().lower()
+    label = "" if cells[2] is None else str(cells[2]).strip().lower()
     if label not in LABELS:
         raise RecordError(f'the label "{label[:40]}" is not one of {", ".join(name for name in LABELS if name)}')
     return premise, hypothesis, LABELS[label]

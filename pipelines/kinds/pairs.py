@@ -11,10 +11,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+from clearspan.common import same_text
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import excluded_of
-from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_of
+from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_in
 from clearspan.pipelines.kinds.triplets import LONG, TripletRow, Triplets, TripletWorker
+from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
@@ -85,13 +87,22 @@ class Pairs(Triplets):
     def reading(self) -> Reading:
         if self.structure:
             return super(Triplets, self).reading()
-        return dataclasses.replace(super().reading(), by_order=False, sparse=True)
+        return dataclasses.replace(super().reading(), by_order=False)
 
     def check(self, record: Record) -> None:
         if self.structure:
             TextInputs.check(self, record)
         else:
             self.cells(record)  # a record without the fields is filtered
+
+    def cells(self, record: Record) -> list[Any]:
+        """Return the values of the two fields; fields that are null only if there are no others of usual names."""
+        value = record.value
+        if isinstance(value, dict):
+            filled = {name: field for name, field in value.items() if field is not None}
+            if chosen(list(filled), self.rows):
+                record = dataclasses.replace(record, value=filled)
+        return super().cells(record)
 
     def worker(self, resources: Mapping[str, bytes]) -> "PairWorker":
         return PairWorker(self, self.tokenization_of(resources), excluded_of(resources))
@@ -107,7 +118,7 @@ class PairWorker(TripletWorker):
         if not self.kind.structure:
             yield from super()._rows(records, tally)
             return
-        for pairs, source in tally.made(records, lambda record: (self._pairs(record), record.source)):
+        for pairs, source in tally.made(records, lambda record: self._pairs(record, tally.counts)):
             tally.counts.read += max(1, len(pairs)) - 1  # the text was counted
             tally.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
@@ -115,31 +126,27 @@ class PairWorker(TripletWorker):
                 if self._is_left(row, tally.counts):
                     yield row
 
-    def _cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields. A field that is null is as good as none."""
-        value = record.value
-        if isinstance(value, dict):
-            value = {name: field for name, field in value.items() if field is not None}
-        return super()._cells(dataclasses.replace(record, value=value))
-
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
         """Return the row of a record; count one that lacks a field."""
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:
             counts.filtered[MISSING] += 1
-            counts.lacking = counts.lacking or str(problem)
+            counts.lack(record.name, str(problem))
             return None
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
-        texts = [" ".join(text.split()) for text in row.texts]
-        if all(texts) and len(set(texts)) == 1:
+        texts = set(map(same_text.key, row.texts))
+        if len(texts) == 1 and "" not in texts:
             counts.filtered[EQUAL] += 1
             return False
         return super()._is_left(row, counts)
 
-    def _pairs(self, record: Record) -> list[tuple[str, str]]:
-        text, _ = text_of(record, self.kind.text_field)
+    def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str] | None:
+        """Return the pairs of a text, and its source; count a text that is empty."""
+        if (found := text_in(record, self.kind.text_field, counts)) is None:
+            return None
+        text, _ = found
         if self.kind.structure == "headings":
-            return structure.headings(text)
-        return structure.sentences(text, (*self.kind.languages, "en")[0])
+            return structure.headings(text), record.source
+        return structure.sentences(text, (*self.kind.languages, "en")[0]), record.source

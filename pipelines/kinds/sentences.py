@@ -27,7 +27,7 @@ from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, r
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text import MAX_TOKENS, SPACES, Kept, Selected, TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import grouped, text_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.joining import Pieces, join
@@ -131,7 +131,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("empty", "short_tokens", *(["long_tokens"] if self.pack is None else []), *super().reasons)
+        return (EMPTY, "short_tokens", *(["long_tokens"] if self.pack is None else []), *super().reasons)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -221,12 +221,13 @@ class SentenceWorker(TextWorker[Sentences]):
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
         """Return the sentences of a text that has any, and its source; count any other."""
-        text, _ = text_of(record, self.kind.text_field)
-        if (selected := self.kind.selected(text, counts)) is None:
+        if (found := text_in(record, self.kind.text_field, counts)) is None:
+            return None
+        if (selected := self.kind.selected(found[0], counts)) is None:
             return None
         if sentences := self._sentences(selected):
             return sentences, record.source
-        counts.filtered["empty"] += 1
+        counts.filtered[EMPTY] += 1
         return None
 
     def _sentences(self, selected: Selected) -> list[str]:

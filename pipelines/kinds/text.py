@@ -3,12 +3,14 @@
     record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
-An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed, and texts that
-preparation makes equal are duplicates, on one side of the held-out part. Excluded texts are searched in the text as
-read, whose line breaks show where sentences end. A space that the tokenizer adds in front is not part of the text.
+An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed. Duplicates, and
+the side of the held-out part, are decided by the prepared text in the form of `common.same_text`. Excluded texts are
+searched in the text as read, whose line breaks show where sentences end. A space that the tokenizer adds in front is
+not part of the text.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -16,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
+from clearspan.common import same_text
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
+from clearspan.pipelines.beside import HASHES, attach
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
@@ -26,7 +30,7 @@ from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.filters import FILTERS, detector, text_filter
 from clearspan.pipelines.text.joining import Pieces
-from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
+from clearspan.pipelines.text.minhash import COLUMN, LOWEST, sketches
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
     BACKENDS,
@@ -224,6 +228,7 @@ class Kept(NamedTuple):
         columns: the token ids of each of an example's texts.
         names: the prepared text of each example, or the first of several; lines: the same as read.
         sources: where each was read.
+        hashes: of the texts of each, (n, 2 * texts) uint64; (n, 0) if they are not compared.
     """
 
     ids: np.ndarray
@@ -231,20 +236,23 @@ class Kept(NamedTuple):
     names: list[str]
     lines: list[str]
     sources: list[str]
+    hashes: np.ndarray
 
     @classmethod
     def joined(cls, parts: Sequence["Kept"]) -> "Kept":
         """Return the examples of one or more parts."""
-        ids, columns, *texts = zip(*parts, strict=True)
+        ids, columns, *texts, hashes = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
-        return cls(np.concatenate(ids), of_columns, *([text for part in kind for text in part] for kind in texts))
+        joined = ([text for part in kind for text in part] for kind in texts)
+        return cls(np.concatenate(ids), of_columns, *joined, np.concatenate(hashes))
 
     def singly(self) -> Iterator["Kept"]:
         """Yield each example by itself."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
-            yield Kept(self.ids[row], columns, self.names[row], self.lines[row], self.sources[row])
+            texts = (self.names[row], self.lines[row], self.sources[row])
+            yield Kept(self.ids[row], columns, *texts, self.hashes[row])
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
@@ -260,7 +268,7 @@ class TextWorker(Generic[AnyTextKind]):
 
     def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
         """Attach the sketches of a batch's texts, if near-duplicates are dropped."""
-        return batch if self.kind.near_dedup is None else attach(batch, sketches(texts))
+        return batch if self.kind.near_dedup is None else attach(batch, COLUMN, sketches(texts))
 
     def example_id(self, texts: Sequence[str]) -> int:
         """Return the id of an example with these prepared texts."""
@@ -302,7 +310,14 @@ class TextWorker(Generic[AnyTextKind]):
         ids = np.array([self.example_id(of(index, pieces.names)) for index in kept.tolist()], np.int64)
         firsts = (kept * width).tolist()
         texts = ([of_pieces[first] for first in firsts] for of_pieces in (pieces.names, pieces.lines, pieces.sources))
-        return Kept(ids, [pieces.tokens.take(kept * width + column) for column in range(width)], *texts)
+        columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
+        return Kept(ids, columns, *texts, self._hashes([of(index, pieces.names) for index in kept.tolist()]))
+
+    def _hashes(self, examples: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the hashes by which the texts of examples are compared, (n, 2 * texts) uint64, if they are."""
+        if not self.kind.compares or not examples:
+            return np.empty((len(examples), 0), np.uint64)
+        return same_text.digests(itertools.chain.from_iterable(examples)).reshape(len(examples), -1)
 
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
@@ -333,7 +348,8 @@ class TextWorker(Generic[AnyTextKind]):
         """Return examples as a batch of the kind: their ids, these columns of token ids, and other columns."""
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
-        return pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
+        batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
+        return attach(batch, HASHES, kept.hashes) if self.kind.compares else batch
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from clearspan.common import same_text
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
@@ -15,7 +16,7 @@ from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
@@ -44,6 +45,8 @@ TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
 BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 MOST_FIELDS = 20
+EMPTY = "empty"
+"""The reason for which a text that is empty or null is filtered, whatever the kind and the format."""
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8); others than utf-8 are not cut"
 
@@ -86,6 +89,8 @@ class TextInputs(TextReading, Kind):
         own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
         if self.encoding:
             own["encoding"] = encodings.described(self.encoding)
+        if self.compares:
+            own["same_text"] = same_text.VERSION
         return {**{name: getattr(self, name) for name in names}, **own}
 
     def check(self, record: Record) -> None:
@@ -93,8 +98,8 @@ class TextInputs(TextReading, Kind):
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return a record's text, and the same in UTF-8. In a JSON object the text is `field` (None: "text"), in any
-    letter case.
+    """Return a record's text, and the same in UTF-8; "" for null. In a JSON object the text is `field` (None: "text"),
+    in any letter case.
 
     Raises:
         RecordError: the record is bad, or lacks the field, or the field is not a string.
@@ -108,8 +113,9 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         if name is None:
             raise RecordError(f'no field "{wanted}" among {fields(text)}: name the one of the text with --text-field')
         text = text[name]
-        if not isinstance(text, str):
+        if not isinstance(text, str | None):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')
+    text = text or ""
     return text, utf8(text)
 
 
@@ -118,17 +124,23 @@ def fields(record: Mapping[str, Any]) -> str:
     return ", ".join(itertools.islice(record, MOST_FIELDS)) or "none"
 
 
+def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
+    """Return a record's text, and the same in UTF-8, as `text_of`; count a text that is empty or null."""
+    text, data = text_of(record, field)
+    if not text or text.isspace():
+        counts.filtered[EMPTY] += 1
+        return None
+    return text, data
+
+
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
     """Yield the records whose text is not empty, with the text and the same in UTF-8; count all, but not as kept."""
 
-    def text_in(record: Record) -> tuple[Record, str, bytes] | None:
-        text, data = text_of(record, field)
-        if text.strip():
-            return record, text, data
-        tally.counts.filtered["empty"] += 1
-        return None
+    def of(record: Record) -> tuple[Record, str, bytes] | None:
+        made = text_in(record, field, tally.counts)
+        return made and (record, *made)
 
-    return tally.made(records, text_in)
+    return tally.made(records, of)
 
 
 def utf8(text: str) -> bytes:
@@ -144,7 +156,9 @@ def utf8(text: str) -> bytes:
 
 
 def checked_text(cell: object) -> str:
-    """Return a cell of a row. Raise RecordError unless it is a text."""
+    """Return a cell of a row, "" for null. Raise RecordError unless it is a text."""
+    if cell is None:
+        return ""
     if not isinstance(cell, str):
         raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
     utf8(cell)
@@ -159,7 +173,7 @@ def text_id(data: bytes) -> int:
 def grouped_id(group: bytes, whole: bytes) -> int:
     """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
 
-    Anything that the upper bits decide, such as the hold-out, then treats a group alike, e.g. the rows of a premise.
+    Anything that the upper bits decide then treats a group alike, e.g. the rows of a premise.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 

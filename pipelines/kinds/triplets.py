@@ -3,7 +3,7 @@
     row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
-all texts of the row. Rows to train on that share a text with a held-out row, in any column, are dropped.
+all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`).
 
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
@@ -24,7 +24,7 @@ from clearspan.common.ragged import segments
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import checked_text, fields, grouped_id
+from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
@@ -103,7 +103,7 @@ class Triplets(TextKind):
     def reasons(self) -> tuple[str, ...]:
         of_labels = (nli.NEUTRAL, nli.UNLABELLED, "negative", "unpaired") if self.nli else ()
         long = ["long_tokens"] if self.long == "drop" else []
-        return (*of_labels, "empty", "short_tokens", *long, *super().reasons)
+        return (*of_labels, EMPTY, "short_tokens", *long, *super().reasons)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -251,7 +251,7 @@ class TripletWorker(TextWorker[Triplets]):
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
         """Return False, and count the row, if one of its texts is empty or the filters drop it."""
         if not all(text.strip() for text in row.texts):
-            counts.filtered["empty"] += 1
+            counts.filtered[EMPTY] += 1
             return False
         fewest = min(row.originals, key=lambda text: len(text.split()))
         return self.kind.selected("\n".join(row.originals), counts, fewest) is not None

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common import same_text
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
@@ -34,9 +35,10 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError, read_inference, read_modules
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.beside import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import Dedup
-from clearspan.pipelines.kinds.text_inputs import TextInputs, grouped, text_id, texts_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TextInputs, grouped, text_id, texts_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards import vectors
@@ -126,7 +128,7 @@ class Vectors(ModelOptions, TextInputs):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("empty",)
+        return (EMPTY,)
 
     @property
     def bytes_per_s(self) -> float:
@@ -272,4 +274,5 @@ class VectorWorker:
             columns["text"] = pa.array(texts, pa.string())
         optional = [name for name in ("scale", "text") if name in columns]
         schema = KINDS["vectors"].schema(optional=optional, vector=table.schema.field("vector").type)
-        return pa.record_batch(list(columns.values()), schema=schema)
+        batch = pa.record_batch(list(columns.values()), schema=schema)
+        return attach(batch, HASHES, same_text.digests(texts)) if self.kind.compares else batch

@@ -60,7 +60,7 @@ def _bytes(text: str) -> bytes:
 def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int) -> Record:
     """Return the record of an element."""
     record = Record.of_text(name, offset, data, max_bytes, "element")
-    if not record.problem and not isinstance(value, (dict, str)):
+    if not record.problem and not isinstance(value, (dict, str, type(None))):
         problem = f"neither a JSON object nor a string but {json_name(value)}"
         return Record(name, offset, None, data[:HEAD_BYTES], problem)
     return record if record.problem else Record(name, offset, value, data)

@@ -154,7 +154,6 @@ def arrow_records(batch: pa.RecordBatch, name: str, reading: Reading, first: int
         cells = {
             column: cell(name, row, value.as_buffer(), reading.max_bytes)
             for column, value in zip(batch.schema.names, values, strict=True)
-            if value.is_valid or not reading.sparse
         }
         yield row_of(name, row, cells, reading.max_bytes)
 
@@ -168,16 +167,16 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Record:
-    """Return the text of a cell as a record."""
+    """Return the text of a cell as a record, whose value is None for a null."""
     if buffer is None:
-        return Record(name, row, None, b"", "the text is null")
+        return Record(name, row, None, b"")
     data = buffer.slice(0, min(buffer.size, max_bytes + 1)).to_pybytes()
     check_holes(data, of=f" of row {row:,}")
     return Record.of_text(name, row, data, max_bytes, "text")
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
-    """Return a row's cells as one record: an object of texts by column, or the first problem among them."""
+    """Return a row's cells as one record: an object of texts and nulls by column, or the first problem among them."""
     for column, text in cells.items():
         if text.problem:
             return Record(name, row, None, text.raw, f'"{column}": {text.problem}')

@@ -11,7 +11,6 @@ of n-grams, not times the number of places, and vary as little as with a hash fu
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from clearspan.common.ragged import starts_run
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
@@ -21,7 +20,7 @@ NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
 """Words of an n-gram, and those of one with a letter of a script without spaces, where each letter is a word."""
 COLUMN = "sketch"
-"""Column of a batch between the kind of text and the unit, which does not write it."""
+"""Column of sketches beside the examples of a batch (`pipelines.beside`), (n, NUM_HASHES) int64."""
 LOWEST = 0.5
 """The lowest similarity to look for: below it, most candidates are not similar."""
 VERSION = f"1.{NORMALIZATION}"
@@ -32,18 +31,6 @@ _EMPTY = np.iinfo(np.int64).max
 _FACTORS, _TERMS = (keyed.draw(np.array([seed]), np.arange(1, 2 * NUM_HASHES + 1)) for seed in (1, 2))
 _FACTORS |= 1
 _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
-
-
-def attach(batch: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
-    """Return a batch with a column of its examples' sketches, (n, NUM_HASHES) int64, for `detach`."""
-    column = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), NUM_HASHES)
-    return batch.append_column(COLUMN, column)
-
-
-def detach(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Return a batch without the column of sketches, and the sketches, (n, NUM_HASHES) int64."""
-    numbers = batch.column(COLUMN).flatten().to_numpy().reshape(-1, NUM_HASHES)
-    return batch.drop_columns([COLUMN]), numbers
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

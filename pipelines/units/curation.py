@@ -1,7 +1,7 @@
 """Options of curation, which drop or hold out documents that the kind keeps, and the verdicts on them.
 
-A verdict is a number for each document of a unit. Some decisions need all documents (duplicates, near-duplicates, texts
-of held-out documents, the first N): `decisions` makes them between two stages of a run.
+A verdict is a number for each document of a unit. Some decisions need all documents (duplicates, near-duplicates, the
+first N, held-out rows that share texts): `decisions` makes them between two stages of a run.
 
 "Document" stands for an example of any kind.
 """
@@ -10,12 +10,13 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units.keys import ID_BITS
+from clearspan.shards import Manifest
 
-KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT_TEXT, NEAR_DUPLICATE = range(5)
+KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
+"""HELD_OUT: kept, in the held-out part."""
 LOWER_BITS = 32
 
 
@@ -26,9 +27,9 @@ class Curation:
     Attributes:
         dedup: drop exact duplicates.
         limit: keep the first documents, up to this number.
-        holdout_fraction: hold out about this fraction, by id.
-        shared_texts: examples with different ids may share texts. Those to train on are then dropped if one of their
-            texts is also a held-out example's.
+        holdout_fraction: hold out about this fraction, by the hash of the text.
+        shared_texts: different examples may share texts. Those that do are then held out or trained on together
+            (`units.linking`).
         near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
     """
 
@@ -45,8 +46,8 @@ class Curation:
         return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near}
 
     @property
-    def separates_texts(self) -> bool:
-        """Return whether texts of held-out examples are looked for in the others."""
+    def is_linked(self) -> bool:
+        """Return whether examples that share a text are held out together."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property
@@ -56,18 +57,27 @@ class Curation:
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),
             OVER_LIMIT: ("over_limit", self.limit is not None),
-            HELD_OUT_TEXT: ("held_out_text", self.separates_texts),
         }
         return {verdict: reason for verdict, (reason, is_used) in used.items() if is_used}
 
     @property
     def is_staged(self) -> bool:
         """Return whether the decision on a document depends on others."""
-        return bool(self.reasons)
+        return bool(self.reasons) or self.is_linked
 
-    def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the mask of held-out examples, (n,) bool, by the upper bits of the id: equal texts, and examples of
-        one group, whose ids share these bits, are on the same side.
+    def held_out(self, sides: np.ndarray) -> np.ndarray:
+        """Return the mask of held-out examples, (n,) bool, by the upper bits of what decides (`keys.sides`): equal
+        texts, and examples of one group, whose ids share these bits, are on the same side.
         """
-        groups: np.ndarray = batch.column("id").to_numpy() >> LOWER_BITS
-        return groups < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
+        below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
+        is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below
+        return is_held
+
+
+def held_out_share(manifest: Manifest) -> str:
+    """Return what share of a dataset is held out, beside what was asked; "" for a dataset without a held-out part."""
+    asked, held = manifest.fingerprint["options"].get("holdout_fraction"), manifest.counts["filtered"].get("held_out")
+    if not asked or held is None:
+        return ""
+    total = held + manifest.counts["kept"]
+    return f"held out {held:,} of {total:,} {manifest.kind}: {100 * held / total:.3g} % (asked: {100 * asked:.3g} %)"

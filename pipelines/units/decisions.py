@@ -1,4 +1,4 @@
-"""Decisions that need all documents: duplicates, near-duplicates, texts of held-out documents, the first N.
+"""Decisions that need all documents: duplicates, near-duplicates, the first N, held-out groups that share texts.
 
     units -> _staged/: shards, keys, bands -> slices and units by turns (`rounds`): duplicates-00017.rows, ...
           -> units: one verdict per document -> _curated/00003.zst -> final shards
@@ -13,7 +13,9 @@ all entries of a key meet, and sends back what it decides on their rows. Slices 
 the entries of one slice at a time, and its memory does not grow with the corpus.
 
 For near-duplicates (`near`), slices of the space of bands find the rows that share one; their units look the codes up;
-the same slices compare them; and the units put together what the slices drop.
+the same slices compare them; and the units put together what the slices drop. For examples that share texts
+(`linking`), units and slices exchange names of groups until all units use the same; slices of the names then choose the
+groups to hold out.
 """
 
 from collections.abc import Callable
@@ -23,18 +25,18 @@ import numpy as np
 import zstandard
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.units import exchange, near
-from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT_TEXT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
+from clearspan.pipelines.units import exchange, linking, near
+from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
 from clearspan.pipelines.units.job import CURATED, STAGED, Entries, Job, UnitResult, load_result
-from clearspan.pipelines.units.keys import repeats, with_held_out_text
+from clearspan.pipelines.units.keys import TEXT, repeats
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
 """The size of a slice at most, if keys are spread evenly: eight million keys."""
-WEIGHTS: dict[str, int] = {Entries.KEYS: 1, Entries.TEXTS: 1, Entries.BANDS: 4}
+WEIGHTS: dict[str, int] = {Entries.KEYS: 1, Entries.TEXTS: 3, Entries.BANDS: 4}
 """Bytes that a slice may come to hold for each byte of these entries. A candidate is 23 times as large as a band; one
-band in six may be shared."""
+band in six may be shared. Of a text, its name is sent too."""
 ROW = np.dtype("<u4")
 NUMBER = np.dtype("<u8")
 
@@ -77,23 +79,34 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
         source: the entries that units wrote, (n,) dtype, by bucket of their key.
         decision: receives what `decide` returns, by unit.
     """
-    paths = [job.entries_path(source, unit) for unit in range(job.num_units)]
-    first, end = BUCKETS * number // slices, BUCKETS * (number + 1) // slices
-    part, offsets = gather(paths, BUCKETS, first, end, dtype)
+    part, offsets = _from_units(job, source, _slice(number, slices), dtype)
     positions, answers = decide(part, job.curation)
-    units = np.searchsorted(offsets, positions, side="right") - 1
-    storage.publish_bytes(pack(answers, units, job.num_units), job.entries_path(decision, number))
+    _write(job, decision, number, answers, _units(offsets, positions), job.num_units)
+
+
+def _slice(number: int, slices: int) -> tuple[int, int]:
+    """Return the first bucket of a slice, and the first one after it."""
+    return BUCKETS * number // slices, BUCKETS * (number + 1) // slices
+
+
+def _from_units(job: Job, source: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return the entries of all units in a range of buckets, (n,) dtype, and the offsets of the units, (units + 1,)."""
+    return gather([job.entries_path(source, unit) for unit in range(job.num_units)], BUCKETS, *buckets, dtype)
+
+
+def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the unit of each gathered entry at these positions, (n,) int64."""
+    units: np.ndarray = np.searchsorted(offsets, positions, side="right") - 1
+    return units
+
+
+def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray, destinations: int = BUCKETS) -> None:
+    storage.publish_bytes(pack(entries, to, destinations), job.entries_path(name, number))
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
     """Find the keys (n,) KEY that equal an earlier one: their rows."""
     positions = repeats(part)
-    return positions, part["row"][positions]
-
-
-def held_out_texts(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the texts (n,) TEXT of rows to train on that are also texts of held-out rows: their rows."""
-    positions = with_held_out_text(part)
     return positions, part["row"][positions]
 
 
@@ -115,8 +128,7 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 def find_codes(job: Job, unit: int, slices: int) -> None:
     """Write a unit's candidates with their codes, but for its exact duplicates, by band."""
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
-    if job.curation.dedup:
-        entries = entries[~np.isin(entries["row"], _decided(job, Entries.DUPLICATES, unit, slices, ROW))]
+    entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
     found = np.empty(len(entries), near.CANDIDATE)
     if len(entries):
         described = np.frombuffer(storage.read_bytes(job.entries_path(Entries.SKETCHES, unit)), near.DESCRIBED)
@@ -124,17 +136,140 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
             found[name] = described[name][entries["row"]]
         for name in ("band", "row"):
             found[name] = entries[name]
-    content = pack(found, exchange.bucket(found["band"], 64), BUCKETS)
-    storage.publish_bytes(content, job.entries_path(Entries.CODES, unit))
+    _write(job, Entries.CODES, unit, found, exchange.bucket(found["band"], 64))
+
+
+def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
+    """Return the mask of a unit's rows that are exact duplicates, (n,) bool."""
+    mask = np.zeros(staged(job, unit).counts.kept, bool)
+    if job.curation.dedup:
+        mask[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = True
+    return mask
+
+
+def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
+    """Write the pairs of text and name that a unit sends in an iteration, by text. The names that it uses then are in a
+    file of their own: in iteration 0 one for each row, later one for each of its groups of iteration 0 that shares a
+    text with another unit.
+    """
+    if iteration == 0:
+        is_kept = ~_are_duplicates(job, unit, slices)
+        entries = np.frombuffer(storage.read_bytes(job.entries_path(Entries.TEXTS, unit)), TEXT)
+        names = np.zeros(len(is_kept), linking.MEMBER)
+        names["group"] = linking.components(entries, is_kept)
+        entries = entries[is_kept[entries["row"]]]
+        members = linking.members(entries["text"], names["group"][entries["row"]])
+    else:
+        first, last = (_replies(job, unit, slices, each) for each in (0, iteration - 1))
+        names = _names(job, unit, iteration - 1) if iteration > 1 else linking.members(first["text"], first["text"])
+        names["group"] = linking.rename(names["group"], last)
+        groups = linking.rename(first["text"], names)
+        texts = np.concatenate([first["text"], first["group"], last["text"]])
+        members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
+    storage.publish_bytes(names.tobytes(), job.entries_path(_of(Entries.NAMES, iteration), unit))
+    _write(job, _of(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
+
+
+def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
+    """Find the members (n,) MEMBER whose text occurs more than once: the smallest name of the text."""
+    return linking.replies(part, to_all=True)
+
+
+def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
+    """Find the members (n,) MEMBER whose name is not the smallest of their text: the smallest."""
+    return linking.replies(part, to_all=False)
+
+
+def has_converged(job: Job, iteration: int) -> bool:
+    """Return whether the iteration before had no replies."""
+    if iteration == 0:
+        return False
+    nothing = len(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units))
+    sizes, before = storage.file_sizes(job.staged_folder), f"{_of(Entries.REPLIES, iteration - 1)}-"
+    return all(size == nothing for name, size in sizes.items() if name.startswith(before))
+
+
+def count_groups(job: Job, unit: int, slices: int) -> None:
+    """Write the number of a unit's rows in each group, by group."""
+    sizes = linking.sizes(_groups(job, unit), _replies(job, unit, slices, _last_iteration(job, unit)))
+    _write(job, Entries.SIZES, unit, sizes, _bucket(sizes["group"]))
+
+
+def add_up(job: Job, _: int, slices: int) -> None:
+    """Write the number of rows of all units that are kept."""
+    each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
+    total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
+    storage.publish_bytes(np.array([total], NUMBER).tobytes(), job.entries_path(Entries.ROWS, 0))
+
+
+def weigh_groups(job: Job, number: int, slices: int) -> None:
+    """Write the number of rows whose group may be held out, of the groups in one slice."""
+    part, _, _ = _eligible(job, number, slices)
+    storage.publish_bytes(part["rows"].sum(dtype=NUMBER).tobytes(), job.entries_path(Entries.ELIGIBLE, number))
+
+
+def find_held_out(job: Job, number: int, slices: int) -> None:
+    """Write the groups to hold out, of the groups in one slice, by unit."""
+    part, units, wanted = _eligible(job, number, slices)
+    weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
+    held = linking.held_out(part["group"], wanted, weighed)
+    _write(job, Entries.GROUPS, number, part["group"][held], units[held], job.num_units)
+
+
+def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the groups of a slice that may be held out, (n,) SIZE, their units, (n,), and the rows wanted of all."""
+    part, offsets = _from_units(job, Entries.SIZES, _slice(number, slices), linking.SIZE)
+    wanted = job.curation.holdout_fraction * _number(job, Entries.ROWS, 0)
+    (chosen,) = np.nonzero(linking.eligible(part, wanted))
+    return part[chosen], _units(offsets, chosen), wanted
+
+
+def _number(job: Job, name: str, number: int) -> int:
+    return int(np.frombuffer(storage.read_bytes(job.entries_path(name, number)), NUMBER)[0])
+
+
+def _of(entries: str, iteration: int) -> str:
+    """Return the name of the entries of an iteration."""
+    return f"{entries}{iteration}"
+
+
+def _bucket(names: np.ndarray) -> np.ndarray:
+    """Return the bucket of each name or text (n,) uint64, (n,) int64."""
+    return exchange.bucket(linking.mixed(names), 64)
+
+
+def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
+    """Return the replies to a unit in an iteration, (n,) MEMBER."""
+    return _decided(job, _of(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
+
+
+def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
+    """Return the names that a unit used in an iteration, (n,) MEMBER."""
+    path = job.entries_path(_of(Entries.NAMES, iteration), unit)
+    return np.frombuffer(storage.read_bytes(path), linking.MEMBER).copy()
+
+
+def _groups(job: Job, unit: int) -> np.ndarray:
+    """Return the group of each row of a unit after the last iteration, (n,) uint64."""
+    groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
+    return linking.rename(groups, _names(job, unit, last)) if last else groups
+
+
+def _last_iteration(job: Job, unit: int) -> int:
+    paths = (job.entries_path(_of(Entries.SENT, iteration), unit) for iteration in range(linking.ITERATIONS))
+    return sum(map(storage.exists, paths)) - 1
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
     """Write the verdicts on a unit's documents, all but that of the limit, and its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
-    if job.curation.separates_texts:
-        verdicts[_decided(job, Entries.SHARED, unit, slices, ROW)] = HELD_OUT_TEXT
-    if job.curation.dedup:
-        verdicts[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = DUPLICATE
+    if job.curation.is_linked:
+        held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)
+        verdicts[np.isin(_groups(job, unit), held)] = HELD_OUT
+    elif job.curation.holdout_fraction:
+        sides = np.frombuffer(storage.read_bytes(job.entries_path(Entries.SIDES, unit)), bool)
+        verdicts[sides] = HELD_OUT
+    verdicts[_are_duplicates(job, unit, slices)] = DUPLICATE
     if job.curation.near_dedup is not None:
         merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
         storage.publish_bytes(merged.tobytes(), job.entries_path(Entries.NEAR, unit))
@@ -147,10 +282,15 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     """Write how many of its documents each unit keeps, so that all units together keep the first ones."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
-    kept = np.array([np.count_nonzero(verdicts == KEEP) for verdicts in each], np.int64)
+    kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
     storage.publish_bytes(left.astype(NUMBER).tobytes(), job.entries_path(Entries.LIMIT, 0))
+
+
+def are_kept(verdicts: np.ndarray) -> np.ndarray:
+    """Return which verdicts (n,) uint8 are on documents that stay, on either side, (n,) bool."""
+    return np.isin(verdicts, (KEEP, HELD_OUT))
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
@@ -162,7 +302,7 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
     verdicts = _put_together(job, unit)
     if job.curation.limit is not None:
         left = _read(job, job.entries_path(Entries.LIMIT, 0), NUMBER)[unit]
-        verdicts[np.flatnonzero(verdicts == KEEP)[int(left) :]] = OVER_LIMIT
+        verdicts[np.flatnonzero(are_kept(verdicts))[int(left) :]] = OVER_LIMIT
     return verdicts
 
 

@@ -33,13 +33,18 @@ EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 """The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
-Entries = StrEnum("Entries", "KEYS TEXTS BANDS SKETCHES DUPLICATES CANDIDATES CODES SIMILAR SHARED NEAR LIMIT")
-"""The data that a unit writes of its examples for decisions (the first four), and decisions."""
+Entries = StrEnum(
+    "Entries",
+    "KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE GROUPS "
+    "NEAR LIMIT",
+)
+"""The data that a unit writes of its examples for decisions (the first five), and decisions. Of NAMES, SENT and
+REPLIES there are those of each iteration: sent0, sent1, ..."""
 LASTING = (Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-WRITTEN = re.compile(r"plan\.json|_stopped\.json|_[a-z_]+/(\d{5}\.(json|jsonl\.zst|zst)|[a-z]+-\d{5}\.rows)")
+WRITTEN = re.compile(r"plan\.json|_stopped\.json|_[a-z_]+/(\d{5}\.(json|jsonl\.zst|zst)|[a-z]+\d*-\d{5}\.rows)")
 """The names in an output folder of files that a run writes before any shard, besides its resources."""
 
 

@@ -1,9 +1,10 @@
 """Keys by which examples of different units are compared: the whole example, or each of its texts.
 
-The key of an example is 127 bits of two hashes: its id, and a sum of hashes of its tokens with their positions.
-(Without tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged
-columns, it covers those that every example has, and so not the views of a sentence. The key of a text is the hash of
-its tokens.
+Texts are compared as `common.same_text` says: the worker attaches the hashes of an example's texts to its batch
+(`pipelines.beside`). The key of an example is 127 bits of them. The examples of a kind that attaches none, such as
+images, are compared by 127 bits of two hashes: the id, and a sum of hashes of the tokens with their positions. (Without
+tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, it
+covers those that every example has, and so not the views of a sentence.
 """
 
 from collections.abc import Sequence
@@ -16,32 +17,58 @@ from clearspan.shards import keyed
 from clearspan.shards.schema import token_columns
 
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
-TEXT = np.dtype([("text", "<u8"), ("row", "<u4"), ("held_out", "?")])
-"""A text of a row, and whether the row is held out."""
+TEXT = np.dtype([("text", "<u8"), ("row", "<u4")])
+"""A text of a row."""
 ID_BITS = 63
 
 
-def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
-    """Return the keys of a batch by id and these columns of tokens, (n,) KEY; `first` is the unit's row of its first
-    row.
+def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
+    """Return what decides on which side of the held-out part an example is, (n,) uint64 of ID_BITS: the hash of its
+    text, or its id without one.
+    """
+    if hashes is None:
+        ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)
+        return ids
+    return _mixed(hashes[:, ::2]) >> np.uint64(64 - ID_BITS)
+
+
+def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: Sequence[str]) -> np.ndarray:
+    """Return the keys of a batch, (n,) KEY.
+
+    Args:
+        hashes: those of the examples' texts, (n, 2 * texts) uint64; None: keys are of the ids and tokens.
+        first: the unit's row of its first row.
+        columns: the columns of tokens that every example has.
     """
     entries = np.empty(batch.num_rows, KEY)
-    entries["id"] = batch.column("id").to_numpy()
+    entries["id"] = sides(batch, hashes)
     entries["row"] = np.arange(first, first + batch.num_rows)
-    hashes = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    entries["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
+    if hashes is not None:
+        entries["content"] = _mixed(hashes[:, 1::2])
+        return entries
+    tokens = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
+    entries["content"] = tokens[0].view(np.uint64) if len(tokens) == 1 else keyed.mix(*tokens) if tokens else 0
     return entries
 
 
-def texts(batch: pa.RecordBatch, first: int, held_out: np.ndarray) -> np.ndarray:
-    """Return the keys of all texts of a batch, (columns * n,) TEXT; `first` is the unit's row of its first row, and
-    `held_out` (n,) bool says which rows are held out.
-    """
-    columns = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in token_columns(batch.schema)]
+def _mixed(hashes: np.ndarray) -> np.ndarray:
+    """Return one hash for each row of hashes (n, texts) uint64, (n,) uint64; that of one text is its own."""
+    if hashes.shape[1] == 1:
+        return hashes[:, 0]
+    mixed: np.ndarray = keyed.mix(*hashes.view(np.int64).T).view(np.uint64)
+    return mixed
+
+
+def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int) -> np.ndarray:
+    """Return the keys of all texts of a batch, (texts * n,) TEXT; `first` is the unit's row of its first row."""
+    if hashes is None:
+        named = token_columns(batch.schema)
+        columns = [token_hashes(Ragged.from_arrow(batch.column(name))).view(np.uint64) for name in named]
+    else:
+        columns = list(hashes[:, ::2].T)
     entries = np.empty(len(columns) * batch.num_rows, TEXT)
-    entries["text"] = np.concatenate(columns).view(np.uint64)
+    entries["text"] = np.concatenate(columns) >> np.uint64(64 - ID_BITS)
     entries["row"] = np.tile(np.arange(first, first + batch.num_rows), len(columns))
-    entries["held_out"] = np.tile(held_out, len(columns))
     return entries
 
 
@@ -59,10 +86,3 @@ def repeats(entries: np.ndarray) -> np.ndarray:
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
     is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
     return np.sort(order[~is_first])
-
-
-def with_held_out_text(entries: np.ndarray) -> np.ndarray:
-    """Return the positions of the texts (n,) TEXT of rows to train on that are also texts of held-out rows."""
-    held_out = np.unique(entries["text"][entries["held_out"]])
-    (positions,) = np.nonzero(np.isin(entries["text"], held_out) & ~entries["held_out"])
-    return positions

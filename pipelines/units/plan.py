@@ -26,7 +26,7 @@ from clearspan.pipelines.units.plan_media import catalog, deal
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 11
+FORMAT = 12
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000

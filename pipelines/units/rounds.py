@@ -1,21 +1,22 @@
 """The rounds of a staged run, between its first stage and the commit: decisions that need all documents, then the rest.
 
-    all units staged -> duplicates -> near-duplicates -> held-out texts -> verdicts, by unit -> limit -> finish, by unit
-                     -> commit
+    all units staged -> duplicates -> near-duplicates -> held-out groups -> verdicts, by unit -> limit
+                     -> finish, by unit -> commit
 
 Each round deals out its elements, numbers of slices or of units, and begins when the one before has ended.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from clearspan.pipelines.units import decisions, near
+from clearspan.pipelines.units import decisions, linking, near
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import Entries, Job
-from clearspan.pipelines.units.keys import KEY, TEXT
+from clearspan.pipelines.units.keys import KEY
 from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
@@ -33,6 +34,7 @@ class Round:
         output: returns the path of the file that an element writes last.
         elements_of: returns the number of elements, from the job and the number of slices.
         decides: it is only needed until all units have their verdicts.
+        is_over: returns whether its elements are not needed, as far as earlier rounds show.
     """
 
     name: str
@@ -40,10 +42,11 @@ class Round:
     output: Callable[[Job, int], str]
     elements_of: Callable[[Job, int], int] = lambda job, _: job.num_units
     decides: bool = True
+    is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
         """Return the elements that remain to be done."""
-        if self.decides and decisions.have_verdicts(job):
+        if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
         folder, _, _ = self.output(job, 0).rpartition("/")
@@ -54,18 +57,41 @@ class Round:
 
 def rounds(curation: Curation) -> list[Round]:
     """Return the rounds that a curation needs, in order."""
-    is_near, shares, is_limited = curation.near_dedup is not None, curation.separates_texts, curation.limit is not None
+    is_near, is_limited = curation.near_dedup is not None, curation.limit is not None
     made = [
         (curation.dedup, _by_key("Find duplicates", Entries.KEYS, KEY, decisions.duplicates, Entries.DUPLICATES)),
         (is_near, _by_key("Find candidates", Entries.BANDS, near.BAND, decisions.candidates, Entries.CANDIDATES)),
         (is_near, Round("Look up codes", decisions.find_codes, _path(Entries.CODES))),
         (is_near, _by_key("Compare", Entries.CODES, near.CANDIDATE, decisions.similar, Entries.SIMILAR)),
-        (shares, _by_key("Find held-out texts", Entries.TEXTS, TEXT, decisions.held_out_texts, Entries.SHARED)),
+        *((curation.is_linked, each) for each in _held_out_groups()),
         (True, Round("Put together", decisions.put_together, Job.verdicts_path)),
         (is_limited, Round("Limit", decisions.find_limits, _path(Entries.LIMIT), lambda *_: 1, decides=False)),
         (True, Round("Finish", finish_unit, Job.result_path, decides=False)),
     ]
     return [each for is_needed, each in made if is_needed]
+
+
+def _held_out_groups() -> list[Round]:
+    """Return the rounds that choose the groups of rows that share texts to hold out."""
+    iterations = itertools.chain.from_iterable(map(_iteration, range(linking.ITERATIONS)))
+    return [
+        *iterations,
+        Round("Count groups", decisions.count_groups, _path(Entries.SIZES)),
+        Round("Add up", decisions.add_up, _path(Entries.ROWS), lambda *_: 1),
+        Round("Weigh groups", decisions.weigh_groups, _path(Entries.ELIGIBLE), lambda _, slices: slices),
+        Round("Hold out", decisions.find_held_out, _path(Entries.GROUPS), lambda _, slices: slices),
+    ]
+
+
+def _iteration(number: int) -> list[Round]:
+    """Return the rounds in which units and slices exchange names of groups, unless the names are settled."""
+    sent, replies = (f"{entries}{number}" for entries in (Entries.SENT, Entries.REPLIES))
+    decide = decisions.reply if number else decisions.reply_to_all
+    made = [
+        Round(f"Send names {number}", partial(decisions.send_names, iteration=number), _path(sent)),
+        _by_key(f"Reply {number}", sent, linking.MEMBER, decide, replies),
+    ]
+    return [dataclasses.replace(each, is_over=partial(decisions.has_converged, iteration=number)) for each in made]
 
 
 def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:

@@ -18,12 +18,13 @@ import pyarrow as pa
 import zstandard
 
 from clearspan.common.files import temporary_folder
+from clearspan.pipelines.beside import HASHES, detach
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.tally import Tally, json_line
-from clearspan.pipelines.text.minhash import detach
+from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, near
-from clearspan.pipelines.units.curation import KEEP, NEAR_DUPLICATE
+from clearspan.pipelines.units.curation import HELD_OUT, NEAR_DUPLICATE
 from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
 from clearspan.pipelines.units.job import (
     DONE,
@@ -37,7 +38,7 @@ from clearspan.pipelines.units.job import (
     Job,
     UnitResult,
 )
-from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys, texts
+from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys, sides, texts
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import ShardInfo, ShardWriter, storage
 from clearspan.shards.reader import ShardError, check_bytes, read_back, read_batches
@@ -79,28 +80,33 @@ class _Collected:
         is_near = curation.near_dedup is not None
         sorts = [
             (Entries.KEYS, KEY, curation.dedup),
-            (Entries.TEXTS, TEXT, curation.separates_texts),
+            (Entries.TEXTS, TEXT, curation.is_linked),
+            (Entries.SIDES, np.dtype(bool), curation.holdout_fraction > 0 and not curation.is_linked),
             (Entries.BANDS, near.BAND, is_near),
             (Entries.SKETCHES, near.DESCRIBED, is_near),
         ]
-        self.parts = {name: [np.empty(0, dtype)] for name, dtype, is_used in sorts if is_used}
+        used = [(name, dtype) for name, dtype, is_used in sorts if is_used and curation.is_staged]
+        self.parts = {name: [np.empty(0, dtype)] for name, dtype in used}
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
-        if self.curation.near_dedup is not None:
-            batch, sketches = detach(batch)
+        batch, hashes = detach(batch, HASHES)
+        batch, sketches = detach(batch, minhash.COLUMN)
+        if self.curation.near_dedup is not None and sketches is not None:
             self.parts[Entries.BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
             self.parts[Entries.SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
         if Entries.KEYS in self.parts:
-            self.parts[Entries.KEYS].append(keys(batch, self.rows, self.columns))
+            self.parts[Entries.KEYS].append(keys(batch, hashes, self.rows, self.columns))
         if Entries.TEXTS in self.parts:
-            self.parts[Entries.TEXTS].append(texts(batch, self.rows, self.curation.held_out(batch)))
+            self.parts[Entries.TEXTS].append(texts(batch, hashes, self.rows))
+        if Entries.SIDES in self.parts:
+            self.parts[Entries.SIDES].append(self.curation.held_out(sides(batch, hashes)))
         self.rows += batch.num_rows
         return batch
 
     def files(self, unit: int) -> dict[str, bytes]:
-        """Return the contents of the files by name: entries by bucket of their key, sketches by row."""
-        by = {Entries.KEYS: ("id", ID_BITS), Entries.TEXTS: ("text", 64), Entries.BANDS: ("band", 64)}
+        """Return the contents of the files by name: entries that slices read by bucket of their key, others by row."""
+        by = {Entries.KEYS: ("id", ID_BITS), Entries.BANDS: ("band", 64)}
         contents = {}
         for name, parts in self.parts.items():
             entries = np.concatenate(parts)
@@ -151,7 +157,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
                 staged.write(collected.add(batch))
             shards, held = staged.close(), list[ShardInfo]()
         else:
-            shards, held = _finish(batches, job, unit.number, spool)
+            shards, held = _finish(_with_sides(batches, job), job, unit.number, spool)
     written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
     files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
     sums = _publish(job, {**files, **collected.files(unit.number)})
@@ -174,12 +180,13 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
     counts, lists = staged.counts, [job.list_name(folder, unit) for folder in LISTS]
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lists}
     with _spool(job.folder) as spool:
-        remaining = _remaining(job, unit, staged, verdicts == KEEP, spool)
-        shards, held = _finish(remaining, job, unit, spool)
+        kept = decisions.are_kept(verdicts)
+        remaining = _remaining(job, unit, staged, kept, spool)
+        shards, held = _finish(_in_turn(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
         if (verdicts == NEAR_DUPLICATE).any():
             lines = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
             files |= _publish(job, {job.list_name(NEAR_DUPLICATES, unit): zstandard.compress(b"".join(lines))})
-    counts.kept = int((verdicts == KEEP).sum())
+    counts.kept = int(kept.sum())
     for verdict, reason in job.curation.reasons.items():
         counts.filtered[reason] = int((verdicts == verdict).sum())
     done = UnitResult(shards, counts, held, files)
@@ -219,23 +226,39 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
             yield json_line({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
 
 
+def _with_sides(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield batches as they are to be written, each with the mask of its held-out examples, (n,) bool."""
+    for batch in batches:
+        written, hashes = detach(batch, HASHES)
+        yield written, job.curation.held_out(sides(written, hashes))
+
+
+def _in_turn(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield batches, each with its part of a mask of all their examples, (n,) bool."""
+    row = 0
+    for batch in batches:
+        yield batch, mask[row : row + batch.num_rows]
+        row += batch.num_rows
+
+
 def _finish(
-    batches: Iterable[pa.RecordBatch], job: Job, unit: int, spool: Path
+    batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], job: Job, unit: int, spool: Path
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
-    """Write a unit's final shards; return the entries of those to train on and of those held out."""
+    """Write a unit's final shards, of batches with masks of their held-out examples; return the entries of those to
+    train on and of those held out.
+    """
     train = _Shards(spool, job.folder, job, unit)
     if not job.curation.holdout_fraction:
-        for batch in batches:
+        for batch, _ in batches:
             train.write(batch)
         return train.close(), []
     held = _Shards(spool / VALIDATION, job.validation_folder, job, unit)
-    sides = [(train, _Rebatcher(BATCH_BYTES)), (held, _Rebatcher(BATCH_BYTES))]
-    for batch in batches:
-        out = job.curation.held_out(batch)
-        for (shards, joined), mask in zip(sides, (~out, out), strict=True):
+    both = [(train, _Rebatcher(BATCH_BYTES)), (held, _Rebatcher(BATCH_BYTES))]
+    for batch, out in batches:
+        for (shards, joined), mask in zip(both, (~out, out), strict=True):
             for part in joined.add(batch.filter(pa.array(mask))):
                 shards.write(part)
-    for shards, joined in sides:
+    for shards, joined in both:
         for part in joined.rest():
             shards.write(part)
     return train.close(), held.close()

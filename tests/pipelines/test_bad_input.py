@@ -60,7 +60,7 @@ BAD = {
     b'["Call me Ishmael."]': "not a JSON object but an array",
     b'{"id": 7}': 'no field "text"',
     b'{"text": ["Call", "me"]}': '"text" is not a string but an array',
-    b'{"text": null}': '"text" is not a string but null',
+    b'{"text": true}': '"text" is not a string but true or false',
     rb'{"text": "Call me \ud83d"}': "half of a surrogate pair at character 8 of the text",
 }
 

@@ -39,7 +39,7 @@ def test_bad_usage_is_exit_2_and_says_what(
 def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path) -> None:
     outcome = pipeline("--input", head)
     assert (outcome.code, outcome.err) == (0, "")
-    assert "read 40 = kept 5, 16 short_bytes, 19 short_tokens, bad 0" in outcome.out
+    assert "read 40 = kept 5, 0 empty, 16 short_bytes, 19 short_tokens, bad 0" in outcome.out
     assert " MB/s, " in outcome.out and " documents/s" in outcome.out
     bars = [line.split() for line in outcome.out.partition("tokens per example\n")[2].splitlines()[1:]]
     assert sum(int(bar[-1]) for bar in bars) == 5

@@ -13,9 +13,9 @@ from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, exchange
-from clearspan.pipelines.units.curation import HELD_OUT_TEXT, Curation
+from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import STAGED, Entries, Job, UnitResult
-from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys
+from clearspan.pipelines.units.keys import ID_BITS, KEY, keys
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
 from clearspan.shards.schema import schema
@@ -46,7 +46,7 @@ def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: 
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
     assert direct("--input", corpus, *UNIT, "--holdout-fraction", "0.25").code == 0
     train, held = rows(tmp_path / "out"), rows(tmp_path / "out" / "validation")
-    assert all(row["id"] >= 2**61 for row in train) and all(row["id"] < 2**61 for row in held)
+    assert not {row["id"] for row in train} & {row["id"] for row in held}
     everything = rows(tmp_path / "all")
     assert sorted([*train, *held], key=everything.index) == everything
     assert counts(tmp_path / "out")["filtered"]["held_out"] == len(held) > 0
@@ -89,13 +89,12 @@ key_lists = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), m
 
 
 def staged_job(folder: Path, units: list[np.ndarray], curation: Curation) -> Job:
-    """Return a job whose units have been staged, with these keys of examples or of texts."""
+    """Return a job whose units have been staged, with these keys of examples."""
     job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=curation)
     for unit, found in enumerate(units):
-        name, field, bits = (Entries.KEYS, "id", ID_BITS) if found.dtype == KEY else (Entries.TEXTS, "text", 64)
-        found = np.sort(found, order=field, kind="stable")
-        content = exchange.pack(found, exchange.bucket(found[field], bits), exchange.BUCKETS)
-        storage.publish_bytes(content, job.entries_path(name, unit))
+        found = np.sort(found, order="id", kind="stable")
+        content = exchange.pack(found, exchange.bucket(found["id"], ID_BITS), exchange.BUCKETS)
+        storage.publish_bytes(content, job.entries_path(Entries.KEYS, unit))
         kept = len(set(found["row"].tolist()))
         storage.publish_bytes(UnitResult([], Counts(kept=kept)).to_json("", unit), job.result_path(unit, STAGED))
     return job
@@ -160,33 +159,14 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
     assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
 
 
-@given(st.lists(st.lists(st.tuples(*[st.integers(0, 20)] * 2, st.booleans()), max_size=12), min_size=1, max_size=4))
-@settings(max_examples=40)
-def test_rows_to_train_on_have_no_text_of_held_out_rows(tmp_path_factory, units: list) -> None:
-    """Rows are pairs of texts, and whether they are held out."""
-    packed = []
-    for unit in units:
-        found = np.zeros(2 * len(unit), TEXT)
-        found["row"] = np.repeat(np.arange(len(unit)), 2)
-        found["text"] = np.array([text << 59 for first, second, _ in unit for text in (first, second)], np.uint64)
-        found["held_out"] = np.repeat(np.array([is_held for *_, is_held in unit], bool), 2)
-        packed.append(found)
-    held = {text for unit in units for *texts, is_held in unit if is_held for text in texts}
-    expected = [[HELD_OUT_TEXT if not is_held and held & {*texts} else 0 for *texts, is_held in unit] for unit in units]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "num_slices", lambda job: 3)
-        curation = Curation(holdout_fraction=0.2, shared_texts=True)
-        assert verdicts_of(staged_job(tmp_path_factory.mktemp("texts"), packed, curation)) == expected
-
-
 @pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
 @settings(max_examples=200)
 def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None:
     rows = [{"id": 7, "tokens": tokens, "view_0": [number]} for number, tokens in enumerate(lists)]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=1))
-    hashes = keys(batch, 0, ["tokens"])["content"].tolist()
-    assert hashes[3:] == keys(batch.slice(3), 3, ["tokens"])["content"].tolist()
+    hashes = keys(batch, None, 0, ["tokens"])["content"].tolist()
+    assert hashes[3:] == keys(batch.slice(3), None, 3, ["tokens"])["content"].tolist()
     for number, tokens in enumerate(lists):
         assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
 

@@ -42,7 +42,7 @@ def codes(mixed: Path, folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_documents_of_the_named_languages_are_kept(direct, mixed: Path, tmp_path: Path) -> None:
     found = summary(direct("--input", mixed, "--min-tokens", "1", "--language", "de, zh", "--json"))
-    assert found["filtered"] == {"short_bytes": 0, "short_tokens": 0, "language": EACH}
+    assert found["filtered"] == {"empty": 0, "short_bytes": 0, "short_tokens": 0, "language": EACH}
     assert codes(mixed, tmp_path / "out") == ["de", "zh"] * EACH
     options = Manifest.load(str(tmp_path / "out")).fingerprint["options"]["languages"]
     assert (options["keep"], options["least"]) == (["de", "zh"], 0.5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearspan.pipelines.text.structure import headings, sentences
-from clearspan.train.adapt.fields import usual_fields
+from clearspan.train.adapt.fields import find_titles
 from tests.pipelines.conftest import Command
 
 ROWS = [("Owls at night", "They hunt by ear."), ("Rain", "It rains, and the streets are wet."), ("A party", "He left.")]
@@ -130,7 +130,7 @@ def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
 def test_titles_are_found_where_most_records_have_them(
     records: list[dict[str, Any]], found: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    assert usual_fields([str(written(records, tmp_path))]) == found
+    assert find_titles([str(written(records, tmp_path))]).names == found
 
 
 def test_parts_of_texts_are_pairs_and_a_text_without_any_is_counted(direct: Command, tmp_path: Path, decoded) -> None:

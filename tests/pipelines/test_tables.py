@@ -52,9 +52,10 @@ def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 
-def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:
+def test_bad_bytes_in_a_table_are_bad_rows_and_nulls_are_none(tmp_path: Path) -> None:
     data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
     found = read_all({"a.parquet": data}, tmp_path, 10**9)
-    assert [record.problem for record in found] == ["", "the text is null", "invalid UTF-8 at byte 2 of the text", ""]
+    assert [record.problem for record in found] == ["", "", "invalid UTF-8 at byte 2 of the text", ""]
+    assert found[1].value is None
     assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
     assert found[3].value == "\0nul"

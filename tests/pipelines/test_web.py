@@ -178,7 +178,7 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
     words = ["--input", tmp_path / "*.gz", "--min-tokens", "32", "--max-bad-fraction", "0.1"]
     found = summary(direct(*words, "--unit-bytes", "1000", "--json"))
     assert found["kept"] == 2 * len(pages) and found["bad"] == 2
-    assert found["filtered"] == {"short_bytes": 0, "short_tokens": 2, "other_record": 2 * len(pages) + 2}
+    assert found["filtered"] == {"empty": 0, "short_bytes": 0, "short_tokens": 2, "other_record": 2 * len(pages) + 2}
     made = rows(tmp_path / "out")
     assert len({row["source"] for row in made}) == 2 * len(pages)
     assert re.fullmatch(r"a\.warc\.gz:\d+", made[0]["source"])

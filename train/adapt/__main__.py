@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Lt
 
@@ -32,6 +32,9 @@ from clearspan.common.commands import CommandError, Option, UsageError, run_modu
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.train.adapt.recipe import EVALUATED, Choice, planned
+
+if TYPE_CHECKING:
+    from clearspan.train.adapt.fields import Titles
 
 PROG = "python -m train.adapt"
 EXAMPLE = """examples:
@@ -117,11 +120,20 @@ class Adapt(Options):
         return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
 
     @functools.cached_property
+    def found(self) -> "Titles":
+        """What the inputs hold, by usual names, unless an option says it.
+
+        Raises:
+            UsageError: some of the inputs have titles, and others have not.
+        """
+        from clearspan.train.adapt.fields import Titles, find_titles
+
+        return Titles(None) if self.fields or self.alone else find_titles(self.inputs, self.encoding)
+
+    @property
     def titles(self) -> tuple[str, ...] | None:
         """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
-        from clearspan.train.adapt.fields import usual_fields
-
-        return self.fields or (None if self.alone else usual_fields(self.inputs, self.encoding))
+        return self.fields or self.found.names
 
     @property
     def encoder(self) -> Path | None:
@@ -212,7 +224,9 @@ def steps(options: Adapt) -> Iterator[Step]:
     line |= {"holdout_fraction": options.holdout_fraction, "tokenizer": tokenizer, "output": texts, "dedup": True}
     if options.titles:
         named = f"pairs of {' and '.join(options.titles)}"
-        named += " (found by their names; --text-field NAME takes texts without titles)" if not options.fields else ""
+        if not options.fields:
+            where = ", ".join(filter(None, ["found by their names", options.found.note]))
+            named += f" ({where}; --text-field NAME takes texts without titles)"
         command = ("pairs", *words({**line, "fields": ",".join(options.titles)}))
     else:
         named = "texts" if options.alone else "texts (no columns of title and text found)"

@@ -55,6 +55,7 @@ def planned(
     """
     from clearspan.common.model_folder import read_modules
     from clearspan.eval.data.heldout import read_dataset
+    from clearspan.pipelines.units.curation import held_out_share
     from clearspan.shards.manifest import Manifest
     from clearspan.train.api import load_recipe
 
@@ -73,9 +74,8 @@ def planned(
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
-    return Choice(
-        choice.recipe, (*choice.changes, evaluations), f"{choice.reason}; about {max(1, round(num_steps)):,} steps"
-    )
+    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(manifest)}"
+    return Choice(choice.recipe, (*choice.changes, evaluations), reason)
 
 
 def choose(

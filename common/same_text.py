@@ -1,0 +1,47 @@
+"""The form in which two texts are compared: texts of one key are the same text.
+
+    " The  Owl\n" ──> letter case and Unicode form (NFKC_Casefold, Unicode 5.18) ──> "the owl" ──> key ──> hash
+    "ＴＨＥ OWL"  ──> one space between words ─────────────────────────────────────^
+
+Deduplication, the held-out part and the tasks on held-out texts compare texts by it, and nothing else does: what is
+tokenized, shown or hashed as an id stays as it was read.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+import regex
+
+VERSION = 1
+"""Version of `key`, increased whenever the key of any text changes."""
+DIGEST = 16
+"""Bytes of a text's hash."""
+_INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
+_MANY_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
+"""More marks on one letter than Unicode's stream-safe text format allows: NFKC takes n^2 steps to sort n of them."""
+
+
+def key(text: str) -> str:
+    """Return the text without differences in white space, letter case and Unicode form.
+
+    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after
+    the thirtieth. `key(key(text)) == key(text)`.
+    """
+    if text.isascii():
+        text = text.lower()
+    else:
+        text = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)))
+        text = unicodedata.normalize("NFKC", text.casefold())
+    return " ".join(text.split())
+
+
+def digest(text: str) -> bytes:
+    """Return the hash of a text's key, DIGEST bytes."""
+    return hashlib.blake2b(key(text).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
+
+
+def digests(texts: Iterable[str]) -> np.ndarray:
+    """Return the hashes of texts, (n, 2) uint64."""
+    return np.frombuffer(b"".join(map(digest, texts)), "<u8").reshape(-1, 2)
