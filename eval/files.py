@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.delimited import are_quotes, form_of
+
+HEAD_LINES = 1000
+"""Lines of a table from which its delimiter is inferred."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -47,13 +51,16 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a UTF-8 csv, each with the number of its first line.
+    """Yield the rows of a UTF-8 csv or tsv, each with the number of its first line (`common.delimited`: its form).
 
     Raises:
         MissingDataError: the file does not exist.
         DataError: a line is not UTF-8, or quotes do not match.
     """
-    rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    lines = [f"{line}\n" for line in read_lines(path)]
+    is_tsv = path.suffix.lower() == ".tsv"
+    form = form_of(lines[:HEAD_LINES], is_tsv, lambda: are_quotes(line.encode("utf-8", "replace") for line in lines))
+    rows = csv.reader(lines, **form)
     number = 1
     try:
         for fields in rows:

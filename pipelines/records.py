@@ -103,6 +103,7 @@ class Reading:
             of each file (`readers.encodings`).
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
+        is_head: only the first records are wanted: what the whole file decides is decided by its beginning.
         skip_unknown: files of unknown type in folders and globs are skipped.
     """
 
@@ -121,6 +122,7 @@ class Reading:
     whole: bool = False
     formats: tuple[str, ...] = ()
     skip_unknown: bool = False
+    is_head: bool = False
     encoding: str | None = None
 
     @property

@@ -83,7 +83,7 @@ def find(data: Path) -> dict[str, Path]:
         if (path / _MANIFEST).is_file():
             inner = path / "validation"
             name, part = path.name, inner if (inner / _MANIFEST).is_file() else path
-        elif path.suffix in SUFFIXES and path.is_file():
+        elif path.suffix.lower() in SUFFIXES and path.is_file():
             name, part = path.stem, path
         else:
             continue
@@ -294,7 +294,7 @@ def _of_file(path: Path, limit: int) -> tuple[Texts, int]:
     """Return the chosen records of a file, `text` or (`title`, `text`), and their number; an id is a text's hash."""
     texts: Texts = {}
     fields: list[str] = []
-    for place, record in csv_records(path, ("text",)) if path.suffix == ".csv" else json_records(path):
+    for place, record in csv_records(path, ("text",)) if path.suffix.lower() == ".csv" else json_records(path):
         fields = fields or [name for name in ("title", "text") if name in record]
         if "text" not in fields or ("title" in record) != ("title" in fields):
             raise DataError(f"{place}: expected the fields of the first record, which must have text")

@@ -3,7 +3,7 @@
 Each raises MissingDataError if a file does not exist, and DataError if it is malformed, with the line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,8 +77,8 @@ def read_pairs(path: Path) -> Pairs:
     header: otherwise they may come from unquoted commas. Empty lines are skipped. Files are UTF-8, with or without a
     byte order mark.
 
-    In a csv, a cell with a comma, a quote (doubled) or an end of line must be quoted. In a tsv, quotes around a cell
-    are removed unless it contains an undoubled quote, since many tsv files are written without quoting.
+    In a csv, which may be separated by commas, semicolons, bars or tabs, a cell with a separator, a quote (doubled) or
+    an end of line must be quoted. In a tsv, quotes are those of a csv writer or characters (`common.delimited`).
 
     Raises:
         MissingDataError: the file does not exist.
@@ -89,7 +89,7 @@ def read_pairs(path: Path) -> Pairs:
     rows = []
     expected = f"two sentences and a score, separated by {'TABs' if is_tsv else 'commas'}"
     width, is_first = 3, True
-    for number, fields in _tsv_rows(path) if is_tsv else csv_rows(path):
+    for number, fields in csv_rows(path):
         if not any(fields) and len(fields) < 2:
             continue
         if is_first and len(fields) >= 3 and _SCORE_COLUMN & set(fields[2].lower().replace("_", " ").split()):
@@ -102,17 +102,6 @@ def read_pairs(path: Path) -> Pairs:
             rows.append((fields[0], fields[1], _score(fields[2], path, number)))
         is_first = False
     return _pairs(rows, path)
-
-
-def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        yield number, [_unquoted(field) for field in line.split("\t")]
-
-
-def _unquoted(field: str) -> str:
-    inside = field[1:-1].replace('""', "")
-    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inside
-    return field[1:-1].replace('""', '"') if is_quoted else field
 
 
 def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:

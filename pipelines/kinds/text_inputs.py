@@ -11,7 +11,7 @@ from clearspan.common import same_text
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
-from clearspan.pipelines.readers.columns import DEFAULT, named
+from clearspan.pipelines.readers.columns import DEFAULT, named, names_in
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
@@ -40,7 +40,10 @@ def encoding_named(name: str) -> str | None:
     return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
 
-TextField = Annotated[str | None, Flag("JSON field or table column (default: text, or a table's only text)", "NAME")]
+TextField = Annotated[
+    str | None,
+    Flag("JSON field or table column, nested too: meta.text (default: text, or a table's only text)", "NAME"),
+]
 TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
 BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
@@ -121,7 +124,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 
 def fields(record: Mapping[str, Any]) -> str:
     """Return the names of a record's first fields, for messages."""
-    return ", ".join(itertools.islice(record, MOST_FIELDS)) or "none"
+    return ", ".join(itertools.islice(names_in(record), MOST_FIELDS)) or "none"
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:

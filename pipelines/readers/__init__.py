@@ -7,6 +7,7 @@ or that is not read to its last byte, is a PipelineError that names the file. `f
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -140,8 +141,9 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
     Raises:
         PipelineError: the beginning of the file is damaged.
     """
+    of_head = dataclasses.replace(reading, is_head=True)
     with content(root, entry) as stream:
-        return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), reading, is_head=True), number))
+        return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), of_head), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
@@ -177,19 +179,17 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading, is_head: bool = False) -> Iterator[Record]:
-    """Yield the records of a piece, from the content of its file.
-
-    Args:
-        is_head: only the first records are wanted.
-    """
+def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    """Yield the records of a piece, from the content of its file."""
     read = READERS.get(piece.input.format) or own_format(piece.input.format).read
-    encoding = _encoding(root, piece, reading, is_head)
+    encoding = _encoding(root, piece, reading)
     records = read(transcoded(stream, encoding), piece, reading)
+    if names := columns.dotted(reading):
+        records = columns.with_nested(records, names)
     yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
 
 
-def _encoding(root: str, piece: Piece, reading: Reading, is_head: bool) -> str | None:
+def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
     """Return the encoding in which a piece is read; None for UTF-8, and for formats that have none.
 
     With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
@@ -198,4 +198,4 @@ def _encoding(root: str, piece: Piece, reading: Reading, is_head: bool) -> str |
     if piece.input.format not in TEXTS or reading.encoding != AUTO:
         return reading.encoding if piece.input.format in TEXTS else None
     with content(root, piece.input) as stream:
-        return encodings.detected(itertools.islice(chunks(stream), 1 if is_head else None))
+        return encodings.detected(itertools.islice(chunks(stream), 1 if reading.is_head else None))

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, taken
 from clearspan.pipelines.readers.sniff import ARROW, ARROW_FILE
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -41,7 +41,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
                 batch = table.read_next_batch()
             except StopIteration:
                 break
-            batch = batch.select(columns)
+            batch = taken(batch, columns)
             batch.validate(full=True)
             for start in range(0, batch.num_rows, ROWS):
                 yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start)

@@ -4,13 +4,18 @@ reading                 a record is
 --text-field NAME       the text in that column
 no name given           the text in "text", or in the only column of texts
 `columns`               an object with the first set of columns that the table has, or with all of its two or three
+
+A name with dots, such as meta.text, is that of a column or field, or else of a field of an object (`nested`).
 """
 
+import dataclasses
 import functools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
@@ -67,7 +72,74 @@ def wanted(sets: Sequence[Sequence[str]]) -> str:
     return " or ".join(map(",".join, sets[:MOST_SETS])) + more
 
 
-def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: str | None) -> str:
+def dotted(reading: Reading) -> list[str]:
+    """Return the names with dots among those that a reading asks for."""
+    names = [*([reading.field] if reading.field else []), *(name for names in reading.columns for name in names)]
+    return [name for name in dict.fromkeys(names) if "." in name]
+
+
+def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
+    """Yield records whose objects have the nested fields of these names under their whole names, too."""
+    for record in records:
+        if isinstance(record.value, dict):
+            found = {name: path for name in names if (path := nested(record.value, name)) is not None}
+            value = {name: _at(record.value, path) for name, path in found.items()}
+            yield dataclasses.replace(record, value={**record.value, **value}) if value else record
+        else:
+            yield record
+
+
+def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
+    """Return the way to a nested field, as it is written there; None if there is none, or a field of this whole name.
+
+    An object that is null has all fields, which are null.
+
+    Args:
+        fields: an object, or the types of a table's columns (`tree`).
+    """
+    if named(fields, name) is not None:
+        return None
+    path: list[str] = []
+    rest, inner = name, fields
+    while True:
+        heads = [rest[:place] for place, character in enumerate(rest) if character == "."]
+        step = next((found for head in [rest, *reversed(heads)] if (found := named(inner, head)) is not None), None)
+        if step is None:
+            return None
+        path.append(step)
+        if plain(step) == plain(rest):
+            return path
+        rest, value = rest[len(step) + 1 :], inner[step]
+        if value is None:
+            return path
+        if not isinstance(value, Mapping):
+            return None
+        inner = value
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        value = value[name]
+    return value
+
+
+def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of an object's fields, with those of the objects among them, for messages."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and value:
+            yield from names_in(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
+    """Return the types of columns by name; that of a struct is the same of its fields."""
+    return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
+
+
+def text_column(
+    names: Sequence[str], texts: Sequence[str], name: str, field: str | None, shown: Iterable[str] | None = None
+) -> str:
     """Return the name of the column with the text.
 
     Args:
@@ -75,6 +147,7 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
         texts: the columns that hold texts.
         name: the file.
         field: the column that the user names.
+        shown: the names of all columns for messages, if they are not these.
 
     Raises:
         PipelineError: the column is missing or ambiguous.
@@ -86,12 +159,15 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
         return column
     if field is None and len(texts) == 1:
         return texts[0]
-    existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
+    existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(shown or names)}"
     raise PipelineError(f'{name}: no column "{sought}" ({existing}): name the column of the text with --text-field')
 
 
-def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:
+def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
     """Return the columns of a table's rows.
+
+    Args:
+        shown: the names for messages, if they are not these.
 
     Raises:
         PipelineError: they are missing or ambiguous.
@@ -99,8 +175,8 @@ def row_columns(names: Sequence[str], name: str, reading: Reading) -> list[str]:
     columns = chosen(names, reading)
     if columns is None:
         raise PipelineError(
-            f"{name}: no columns {wanted(reading.columns)}; there are {', '.join(names) or 'none'}: name them in order "
-            f"with {reading.option}"
+            f"{name}: no columns {wanted(reading.columns)}; there are {', '.join(shown or names) or 'none'}: name them "
+            f"in order with {reading.option}"
         )
     _check_once(names, columns, name)
     return columns
@@ -112,25 +188,46 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
             raise PipelineError(f'{name}: {times} columns are named "{column}": keep one, or rename the others')
 
 
-def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
-    """Return the columns of an Arrow table to read.
+def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
+    """Return the columns of an Arrow table to read, each with the way to it: the names of a struct and its field.
 
     Raises:
         PipelineError: they are missing or ambiguous, or do not hold texts.
     """
-    texts = [field.name for field in schema if _is(field.type, "string")]
+    kinds = tree(schema)
+    paths = {column: [column] for column in schema.names}
+    inner = {column: path for column in dotted(reading) if (path := nested(kinds, column)) is not None}
+    names = [*schema.names, *inner]
     if reading.columns:
-        columns = row_columns(schema.names, name, reading)
+        columns = row_columns(names, name, reading, names_in(kinds))
     else:
-        columns = [text_column(schema.names, texts, name, reading.field)]
+        texts = [field.name for field in schema if _is(field.type, "string")]
+        columns = [text_column(names, [*texts, *inner], name, reading.field, names_in(kinds))]
+    paths |= inner
     for column in columns:
-        field = schema.field(column)
+        field = schema.field(paths[column][0])
+        for step in paths[column][1:]:
+            field = field.type.field(step)
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
         if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label):
             option = reading.option if reading.columns else "--text-field"
-            raise PipelineError(f'{name}: its column "{column}" holds {field.type}, not text: see {option}')
-    return columns
+            held = f"{field.type}, not text"
+            if pa.types.is_struct(field.type):
+                held = f"fields, not text: name one of them, e.g. {column}.{field.type.field(0).name}"
+            raise PipelineError(f'{name}: its column "{column}" holds {held}: see {option}')
+    return {column: paths[column] for column in columns}
+
+
+def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+    """Return columns of a batch, those of structs too, by the names that were asked for."""
+    arrays = []
+    for path in columns.values():
+        array = batch.column(path[0])
+        for name in path[1:]:
+            array = pc.struct_field(array, name)  # null where the struct is
+        arrays.append(array)
+    return pa.record_batch(arrays, names=list(columns))
 
 
 def _is(kind: pa.DataType, name: str) -> bool:

@@ -40,7 +40,7 @@ def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = No
             line = line[:HEAD_BYTES]
             size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
-        elif offset == 0:
+        elif line.startswith(BOM):  # of the file, or of one that was joined to another
             line = line.removeprefix(BOM)
         if problem or (line and not line.isspace()):
             yield offset, line, problem

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, taken
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
@@ -34,8 +34,9 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
             if _is_in(group, piece):
                 first = row
                 rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-                for batch in table.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
-                    yield from arrow_records(batch.select(columns), name, reading, first)
+                stored = [".".join(path) for path in columns.values()]
+                for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
+                    yield from arrow_records(taken(batch, columns), name, reading, first)
                     first += batch.num_rows
                 if first != row + group.num_rows:
                     raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")

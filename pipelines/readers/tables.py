@@ -2,19 +2,22 @@
 
     head -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
-A quoted cell may hold line breaks (RFC 4180), so that a file is never cut. The delimiter of a .csv file (, ; | or a
-tab) is inferred from its head. In tab-separated files a quote is an ordinary character, as in GLUE and SNLI, unless the
-head has cells that only quoting explains. A row with another number of cells than the header is bad. A quote that is
+A quoted cell may hold line breaks (RFC 4180), so that a file is never cut. `common.delimited` finds the form: the
+delimiter by the head, and whether quotes between tabs are characters by the whole file, which is then read twice. A
+row with another number of cells than the header is bad. A quote that is
 not closed ends the run, because it is unknown how many rows it swallowed.
 """
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, cast
 
+from clearspan.common.delimited import Form, are_quotes, form_of, parse, readable_rows
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import plain, row_columns, text_column
+from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.streams import BOM, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
@@ -52,8 +55,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
     """Return the rows below the header, the names of all columns, and of those to read."""
     lines = _Lines(stream)
-    form = form_of(lines, name)
-    head = _head_rows(lines, form)
+    form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
+    head = readable_rows(lines.head, form)
     rows = _rows(lines, name, form, reading.max_bytes)
     if not head:
         return rows, [], []
@@ -99,83 +102,28 @@ class _Lines:
         self.head = [line.decode("utf-8", "replace") for line in io.BytesIO(whole.removeprefix(BOM))]
         """The complete lines of the head."""
 
+    def parts(self, is_head: bool) -> Iterator[bytes]:
+        """Yield the bytes of the stream, or of its head; the lines are then read from the beginning as before."""
+        yield self._rest.getvalue()
+        if is_head or self.is_all:
+            return
+        if isinstance(getattr(self._stream, "raw", None), io.FileIO):  # a file can be read twice
+            start = self._stream.tell()
+            yield from iter(lambda: self._stream.read(HEAD), b"")
+            self._stream.seek(start)
+            return
+        spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))
+        while data := self._stream.read(HEAD):
+            spool.write(data)
+            yield data
+        spool.seek(0)
+        self._stream = spool
+
     def readline(self, size: int) -> bytes:
         line = self._rest.readline(size)
         if line.endswith(b"\n") or len(line) == size:
             return line
         return line + self._stream.readline(size - len(line))
-
-
-Form = Mapping[str, Any]
-"""The options of `csv.reader`: the delimiter of a table's cells, and whether cells may be quoted."""
-TABS: Form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-
-
-def _quoted(delimiter: str) -> Form:
-    return {"delimiter": delimiter, "strict": True}
-
-
-def _parse(lines: Iterator[str], form: Form) -> list[str] | None:
-    """Return the cells of the row that begins with the first line, or None if there are no lines.
-
-    Raises:
-        csv.Error: the row does not have this form.
-    """
-    return next(csv.reader(lines, **form), None)
-
-
-def form_of(head: _Lines, name: str) -> Form:
-    """Return the form of a table with this head: tabs for .tsv, otherwise the form that suits most rows.
-
-    A form suits a row with as many cells as the first row, which must have more than one.
-    """
-
-    def agreeing(form: Form) -> int:
-        widths = [len(row) for row in _head_rows(head, form)]
-        return widths.count(widths[0]) if widths and widths[0] > 1 else 0
-
-    if ".tsv" not in suffixes_of(name):
-        return max((*map(_quoted, ",;|"), _tabs(head)), key=agreeing)
-    return _tabs(head)
-
-
-def _tabs(head: _Lines) -> Form:
-    """Return the form of a tab-separated table, with quotes only if they explain the head.
-
-    They do if all rows have equally many cells with quoting and not without, or if a quote is doubled within quotes.
-    """
-    quoted = _quoted("\t")
-    literal, unquoted = _head_rows(head, TABS), _head_rows(head, quoted)
-    if len({len(row) for row in unquoted}) != 1 or not _is_whole(head, quoted):
-        return TABS
-    doubled = any(cell[:1] == cell[-1:] == '"' and '""' in cell[1:-1] for row in literal for cell in row)
-    return quoted if doubled or len({len(row) for row in literal}) > 1 else TABS
-
-
-def _head_rows(head: _Lines, form: Form) -> list[list[str]]:
-    """Return the readable rows of a head, without blank ones."""
-    lines = iter(head.head)
-    rows: list[list[str]] = []
-    while True:
-        try:
-            row = _parse(lines, form)
-        except csv.Error:
-            continue
-        if row is None:
-            return rows
-        if row:
-            rows.append(row)
-
-
-def _is_whole(head: _Lines, form: Form) -> bool:
-    """Return whether a whole head has this form, up to a row that continues behind it."""
-    lines = iter(head.head)
-    try:
-        while _parse(lines, form) is not None:
-            pass
-    except csv.Error:
-        return not head.is_all and next(lines, None) is None
-    return True
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
@@ -229,7 +177,7 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
     while True:
         row = _RowLines(lines, name, max(max_bytes, MAX_BYTES), offset)
         try:
-            cells, problem = _parse(iter(row), form), row.problem
+            cells, problem = parse(iter(row), form), row.problem
         except csv.Error as error:
             if row.is_ended or row.num_lines > 1:
                 reason = "the row that begins there has a quote that is not closed"

@@ -19,15 +19,16 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from clearspan.common.delimited import DELIMITERS, TABS, Form, are_quotes, form_of
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import is_about, look
 from clearspan.pipelines.readers.streams import BOM, naming, opened
+from clearspan.pipelines.suffixes import TABLES, type_suffix
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, Words
 from clearspan.shards import storage
 
@@ -209,11 +210,17 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         return
     first = list(itertools.islice(lines, TABLE_LINES))
     lines = itertools.chain(first, lines)
-    named_csv = ".csv" in [suffix.lower() for suffix in PurePosixPath(path).suffixes]
-    delimiter = _delimiter(first, all_agree=not named_csv)
-    if named_csv and delimiter != "\t":
-        yield from _csv_texts(path, lines, delimiter)
-        return
+    delimiter = "\t"
+    if type_suffix(path) in TABLES:
+        rows = list(lines)
+        is_tsv = type_suffix(path) == ".tsv"
+        form = form_of(first, is_tsv, lambda: are_quotes(row.encode("utf-8", "replace") for row in rows))
+        if form != TABS:
+            yield from _csv_texts(path, rows, form)
+            return
+        lines = iter(rows)
+    else:
+        delimiter = _delimiter(first)
     labels = _labels(first)
     for line in lines:
         if any(labels) and not _NUMBER.fullmatch(line):  # before the whole line: the label may be a word of the text
@@ -247,13 +254,13 @@ def _without_labels(line: str, before: bool, after: bool) -> str:
     return text
 
 
-def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
+    rows = csv.reader(lines, **form, skipinitialspace=form["delimiter"] != "\t")
     try:
         for row in rows:
             yield from row  # before the whole row: a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
-                yield delimiter.join(row)
+                yield form["delimiter"].join(row)
     except csv.Error as error:
         raise PipelineError(f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes") from None
 
@@ -273,10 +280,10 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _delimiter(lines: Sequence[str], all_agree: bool) -> str:
-    """Return the delimiter of a table that begins with these lines: the one that gives most rows equally many cells.
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return the delimiter of a text that may be a table: the one that gives all of these lines equally many cells.
 
-    Only rows of more than one cell count. A tab is the default; with `all_agree`, all rows must have equally many.
+    Only rows of more than one cell count. A tab is the default.
     """
 
     def agreeing(delimiter: str) -> int:
@@ -285,9 +292,9 @@ def _delimiter(lines: Sequence[str], all_agree: bool) -> str:
         except csv.Error:
             return 0
         most = max((rows.count(size) for size in set(rows) if size > 1), default=0)
-        return 0 if all_agree and most < len(rows) else most
+        return 0 if most < len(rows) else most
 
     tabs = collections.Counter(line.count("\t") for line in lines)
     counts = {"\t": max((count for number, count in tabs.items() if number), default=0)}
-    counts |= {delimiter: agreeing(delimiter) for delimiter in ",;|"}
+    counts |= {delimiter: agreeing(delimiter) for delimiter in DELIMITERS}
     return max(counts, key=lambda delimiter: counts[delimiter])

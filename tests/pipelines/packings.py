@@ -54,9 +54,9 @@ def original_layout(texts: list[str]) -> bytes:
     return tar({f"{start}_data.xz": lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts})
 
 
-def parquet(table: dict[str, pa.Array], **options) -> bytes:
+def parquet(table: dict[str, pa.Array] | pa.Table, **options) -> bytes:
     data = io.BytesIO()
-    pq.write_table(pa.table(table), data, row_group_size=7, **options)
+    pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), data, row_group_size=7, **options)
     return data.getvalue()
 
 
@@ -113,13 +113,15 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).write_bytes(data)
 
 
-def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file") -> list[Record]:
+def read_all(
+    files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file", reading: Reading = READING
+) -> list[Record]:
     """Return the records that units of a size read, in order."""
     write(folder, files)
     found = {name: len(data) for name, data in sorted(files.items())}
     inputs = list(describe(str(folder), found, Reading(text_per=text_per)))
     units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
-    return [record for unit in units for record in read_pieces(str(folder), unit.pieces, READING)]
+    return [record for unit in units for record in read_pieces(str(folder), unit.pieces, reading)]
 
 
 def format_of(path: Path) -> tuple[str, str | None]:

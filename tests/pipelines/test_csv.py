@@ -1,17 +1,22 @@
 """csv and tsv: one record per row, whatever its quotes hold; a bad row or quote is reported."""
 
 import csv
+import gzip
 import io
 import re
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.delimited import are_quotes
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
+from tests.pipelines.packings import read_all
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)
 
@@ -53,6 +58,49 @@ def test_a_quote_between_tabs_is_a_character_unless_only_quoting_explains_the_he
     rows = [["id", "text"], ["1", "two\nlines"], ["2", 'a "word"\tand']]
     found = read(written(rows, delimiter="\t"), name="a.tsv")
     assert [record.value for record in found] == ["two\nlines", 'a "word"\tand']
+
+
+ROWS = [("id", "text"), ("1", "plain"), ("2", 'a "word"'), ("3", "a\ttab"), ("4", "def f():\n\treturn 1")]
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("rule", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("num_plain", [0, 2000])
+def test_a_tsv_of_a_csv_writer_is_read_as_written_wherever_its_first_quote_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_plain: int, rule: int, compress: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(tables, "HEAD", 1 << 12)
+    table = [ROWS[0], *[("0", "plain text")] * num_plain, *ROWS[1:]]
+    data = compress(written(table, delimiter="\t", quoting=rule))
+    found = read_all({"a.tsv.gz" if compress is gzip.compress else "a.tsv": data}, tmp_path, 10**9)
+    assert [record.value for record in found[num_plain:]] == [text for _, text in ROWS[1:]]
+    assert not any(record.problem for record in found) and len(found) == len(table) - 1
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        archive.add(tmp_path / ("a.tsv.gz" if compress is gzip.compress else "a.tsv"))
+    packed = (tmp_path / "b.tar").read_bytes()
+    assert [record.value for record in read_all({"b.tar": packed}, tmp_path, 10**9)] == [r.value for r in found]
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+def test_quotes_of_a_tsv_that_a_writer_would_not_have_written_are_characters(shared_data: Path) -> None:
+    path = shared_data / "glue" / "RTE" / "dev.tsv"
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    header = lines[0].split("\t")
+    found = read(path.read_bytes(), Reading(10**6, columns=(tuple(header[:2]),)), "a.tsv")
+    expected = [line.split("\t")[:2] for line in lines[1:]]
+    assert [list(record.value.values()) for record in found if not record.problem] == expected
+    dialogue = b'id\ttext\n1\t"Quite.\n2\tQuite so."\n3\t"Yes," he said.\n4\t"All."\n'
+    values = [record.value for record in read(dialogue, name="a.tsv")]
+    assert values == ['"Quite.', 'Quite so."', '"Yes," he said.', '"All."']
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@given(st.lists(st.tuples(cells, cells), max_size=6), st.integers(1, 9))
+def test_the_rule_for_quotes_does_not_depend_on_how_a_file_is_read(rows: list[tuple[str, str]], size: int) -> None:
+    data = written([["first", "text"], *map(list, rows)], delimiter="\t", lineterminator="\n")
+    parts = (data[at : at + size] for at in range(0, len(data), size))
+    assert are_quotes(parts) == are_quotes([data])
 
 
 def test_several_columns_of_texts_are_named_in_the_error() -> None:

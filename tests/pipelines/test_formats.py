@@ -13,7 +13,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, text
 from clearspan.pipelines.readers.streams import BOM, DamagedError
 from clearspan.pipelines.records import Reading, Record
-from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, read_all
+from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all
 
 READING = Reading(10**6)
 
@@ -171,3 +171,34 @@ def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path,
     outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
     assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of unknown type skipped" in outcome.out
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
+
+
+@pytest.mark.guarantee("null-and-marks")
+def test_a_byte_order_mark_is_white_space_at_the_start_of_any_line(tmp_path: Path) -> None:
+    parts = [jsonl(["Call me Ishmael."]), jsonl(["Some years ago"]), b"\n"]
+    found = read_all({"a.jsonl": BOM.join([b"", *parts])}, tmp_path, 10**9)
+    assert [(record.value, record.problem) for record in found] == [
+        ({"text": "Call me Ishmael."}, ""),
+        ({"text": "Some years ago"}, ""),
+    ]
+    lines = read_all({"b.txt": BOM + b"One.\n" + BOM + b"Two.\n" + BOM + b"\n"}, tmp_path, 10**9, "line")
+    assert [record.value for record in lines] == ["One.", "Two."]
+
+
+NULLS = {
+    "a.jsonl": b'{"text": "one", "n": 1}\n{"text": null, "n": 2}\n{"text": "", "n": 3}\n',
+    "a.json": b'[{"text": "one"}, {"text": null}, {"text": ""}]',
+    "a.csv": b"n,text\n1,one\n2,\n3,\n",
+    "a.tsv": b"n\ttext\n1\tone\n2\t\n3\t\n",
+    "a.parquet": parquet({"text": pa.array(["one", None, ""])}),
+    "a.arrow": arrow(pa.table({"text": ["one", None, ""]})),
+}
+
+
+@pytest.mark.guarantee("null-and-marks")
+@pytest.mark.parametrize("name", NULLS)
+def test_a_null_or_empty_text_is_none_or_empty_in_every_format(tmp_path: Path, name: str) -> None:
+    found = read_all({name: NULLS[name]}, tmp_path, 10**9)
+    values = [record.value["text"] if isinstance(record.value, dict) else record.value for record in found]
+    assert values[0] == "one" and [value or "" for value in values[1:]] == ["", ""]
+    assert not any(record.problem for record in found)

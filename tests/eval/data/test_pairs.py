@@ -38,9 +38,20 @@ def test_a_byte_order_mark_empty_lines_and_no_last_line_end_are_no_matter(
     assert rows(read_pairs(written(tmp_path, mark + b"a,b,score" + end + b"c,d,1"))) == [("c", "d", 1.0)]
 
 
-def test_a_tsv_holds_commas_and_quotes_as_they_are(tmp_path: Path) -> None:
-    path = written(tmp_path, 'a, b\t"No," she said\t3\n"it ""is"""\t5" wide\t2\n', "pairs.TSV")
-    assert rows(read_pairs(path)) == [("a, b", '"No," she said', 3.0), ('it "is"', '5" wide', 2.0)]
+@pytest.mark.guarantee("quotes-in-tables")
+def test_a_tsv_holds_commas_and_quotes_as_they_are_or_those_of_a_writer(tmp_path: Path) -> None:
+    path = written(tmp_path, 'a, b\t"No," she said\t3\n"Quite so."\t5" wide\t2\n', "pairs.TSV")
+    assert rows(read_pairs(path)) == [("a, b", '"No," she said', 3.0), ('"Quite so."', '5" wide', 2.0)]
+    path = written(tmp_path, 'a, b\t"""No,"" she said"\t3\n"it ""is"""\t"two\nlines"\t2\n', "writer.tsv")
+    assert rows(read_pairs(path)) == [("a, b", '"No," she said', 3.0), ('it "is"', "two lines", 2.0)]
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("delimiter", [";", "|", "\t"])
+def test_a_csv_may_have_other_delimiters_than_commas(tmp_path: Path, delimiter: str) -> None:
+    lines = [("first", "second", "score"), ("Owls hunt, at night", "Owls hunt", "4.5"), ("Dogs", "Cats", "1")]
+    path = written(tmp_path, "".join(f"{delimiter.join(line)}\n" for line in lines), "pairs.csv")
+    assert rows(read_pairs(path)) == [("Owls hunt, at night", "Owls hunt", 4.5), ("Dogs", "Cats", 1.0)]
 
 
 @pytest.mark.parametrize(
