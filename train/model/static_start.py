@@ -39,7 +39,7 @@ def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dim
         special: the tokens that the encoder puts around a text.
         dims: at most the dimensions of the model.
     """
-    vectors = torch.cat([_alone(model, special, ids) for ids in torch.arange(num_tokens).split(TOGETHER)])
+    vectors = torch.cat([_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)])
     centered = vectors - vectors.mean(dim=0)
     _, axes = torch.linalg.eigh(centered.T @ centered)  # by ascending variance
     return F.normalize(centered @ axes.flip(1)[:, :dims], dim=1)
