@@ -18,6 +18,7 @@ from PIL import UnidentifiedImageError
 from webdataset.autodecode import IMAGE_EXTENSIONS, ImageHandler
 
 from clearspan.common.ragged import Ragged
+from clearspan.common.typed import checked
 from clearspan.shards import vectors
 from clearspan.shards.layouts import EXTENSION, Samples, unpack
 from clearspan.shards.reader import Dataset, ShardError
@@ -27,6 +28,7 @@ Sample = dict[str, Any]
 KEY, URL = "__key__", "__url__"
 
 
+@checked
 def webdataset_pipeline(
     dataset: Dataset | str | Path, shuffle: int = 0, seed: int = 0, images: str = "pil"
 ) -> wds.DataPipeline:

@@ -30,6 +30,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "search": {"vectors": "vectors", "queries": "owls", "model": "model"},
     "train_model": {"recipe": "demo", "num_gpus": 1},
     "verify": {"folder": "shards"},
+    "webdataset_pipeline": {"dataset": "shards"},
 }
 """Each public function, and arguments that it takes."""
 WRONG = [None, b"out", 3, 2.5, np.int64(3), np.float32(0.5), True, object(), {"a": 1}, np.zeros(3), ["a", b"b"], [None]]

@@ -126,7 +126,9 @@ def test_no_document_long_enough(pipeline, head: Path) -> None:
 
 def test_an_output_that_is_a_file(pipeline, head: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"")
-    assert_fails(pipeline("--input", head), str(tmp_path / "out"))
+    outcome = pipeline("--input", head)
+    assert outcome.code == 2
+    assert f"--output {tmp_path / 'out'}: {tmp_path / 'out'} is a file, not a folder: name a new or" in outcome.err
 
 
 @pytest.mark.guarantee("full-disk")

@@ -15,7 +15,7 @@ import pytest
 
 from clearspan.pipelines import run
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import content, read_pieces
+from clearspan.pipelines.readers import identity, read_pieces
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units import changes
 from clearspan.pipelines.units.plan import cut, find_inputs
@@ -119,7 +119,7 @@ def test_the_same_content_with_another_time_or_inode_is_compared_once_and_accept
     os.utime(old_head, ns=(10**18, 10**18 + (how == "touched")))
     compared = direct("--input", old_head, *WORDS)
     assert compared.code == 0 and "was already finished: nothing to do" in compared.out
-    monkeypatch.setattr(changes, "content", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(changes, "identity", lambda *_: pytest.fail("read again"))
     assert direct("--input", old_head, *WORDS).code == 0
     assert tree(tmp_path / "out") == finished
 
@@ -210,7 +210,7 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
         except (PipelineError, pa.ArrowException, OSError) as error:
             records = [type(error)]
         try:
-            return records, content(str(tmp_path), piece)
+            return records, identity(str(tmp_path), piece)
         except PipelineError:
             return records, "unreadable"
 
