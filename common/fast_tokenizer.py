@@ -20,11 +20,11 @@ import numpy as np
 import orjson
 from numpy.typing import DTypeLike
 from tokenizers import AddedToken, Tokenizer
-from tokenizers.models import Unigram, WordLevel
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from clearspan.common.ragged import Ragged, bounds
+from clearspan.common.special_tokens import read_special_as_text, spell_special
 
 MOST_IDS = 1 << 20
 """Number of ids of words that are kept, of about a third as many words."""
@@ -81,40 +81,6 @@ def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> T
     if not spell_special(tokenizer, prompts):
         read_special_as_text(tokenizer)
     return tokenizer
-
-
-def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
-    """Return whether a text spells out a special token of the tokenizer."""
-    special = _special(tokenizer)
-    return any(token in text for text in texts for token in special)
-
-
-def read_special_as_text(tokenizer: Tokenizer) -> None:
-    """Let a tokenizer give a special token that a text spells out the ids of its characters.
-
-    `encode_special_tokens` does that for models whose merges never make a special token. In Unigram and WordLevel, the
-    model's vocabulary would still give its id: the entry gets a name that no text has. The ids of all entries stay.
-    """
-    tokenizer.encode_special_tokens = True
-    special = _special(tokenizer)
-    if isinstance(tokenizer.model, (Unigram, WordLevel)):
-        model = orjson.loads(tokenizer.to_str())["model"]
-        if isinstance(tokenizer.model, Unigram):
-            pieces = [(_hidden(piece) if piece in special else piece, score) for piece, score in model["vocab"]]
-            tokenizer.model = Unigram(pieces, model["unk_id"], model.get("byte_fallback", False))
-        else:
-            hidden = special - {model["unk_token"]}
-            words = {_hidden(word) if word in hidden else word: number for word, number in model["vocab"].items()}
-            tokenizer.model = WordLevel(words, model["unk_token"])
-
-
-def _special(tokenizer: Tokenizer) -> set[str]:
-    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-
-
-def _hidden(token: str) -> str:
-    """Return a name for an entry of the vocabulary that no text has between the spaces at which it is split."""
-    return f" \0 {token}"
 
 
 class FastTokenizer:

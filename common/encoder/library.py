@@ -25,7 +25,6 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
-from clearspan.common.fast_tokenizer import read_special_as_text, spell_special
 from clearspan.common.model_folder import (
     EncoderError,
     check_largest,
@@ -39,6 +38,7 @@ from clearspan.common.model_folder import (
 )
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.progress import Bar
+from clearspan.common.special_tokens import read_special_as_text, spell_special
 
 LONGEST = 1 << 30
 """Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""

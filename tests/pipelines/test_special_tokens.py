@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from clearspan.common import fast_tokenizer
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.pipelines.text.tokenization import BACKENDS, Tokenization
 from clearspan.shards import Dataset
 
@@ -115,3 +116,12 @@ def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> N
     made = FastTokenizer(fast_tokenizer.load(tokenizer.to_str().encode()), np.uint32)
     for ids in (made.quick(["a<drug>b"])[0], made.exact(["a<drug>b"])[0]):
         assert 50257 in ids.tolist()
+
+
+def test_a_learned_tokenizer_makes_no_special_token_of_text(tmp_path: Path, texts: list[str]) -> None:
+    """Not even where a corpus is full of them, so that merges could make them."""
+    some = [f"<s>{text[:300]}</s><mask> {' <s>' * 50}" for text in texts[:50]]
+    learn_tokenizer(some, 1000, tmp_path)
+    made = Tokenization((tmp_path / "tokenizer.json").read_bytes())
+    ids = made.tokenize(some, some).values
+    assert len(special_ids(made.tokenizer)) == 5 and special_ids(made.tokenizer).isdisjoint(ids.tolist())

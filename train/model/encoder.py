@@ -19,9 +19,9 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from clearspan.common.encoder.batching import batches_by_length
-from clearspan.common.fast_tokenizer import spell_special
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
+from clearspan.common.special_tokens import spell_special
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.dropout import replace_dropout
 from clearspan.train.model.grouping import by_length
