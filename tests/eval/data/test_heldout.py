@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from clearspan.common import same_text
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_all, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
@@ -140,7 +139,7 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     make_dataset("documents", path, tmp_path / "shards", **options)
     part = tmp_path / "shards" / "validation"
     halves = [heldout._of_dataset(part, 10_000, picking)[0].values() for picking in (False, True)]
-    held, picking = ([same_text.key(text) for (text,) in half] for half in halves)
+    held, picking = ([" ".join(text.casefold().split()) for (text,) in half] for half in halves)
     assert len(held) + len(picking) == Dataset(part).num_examples > 100
     assert not {*held} & {*picking} and min(len({*held}), len({*picking})) > 10
     assert len(read(part).collection.documents) <= len({*held})
