@@ -10,7 +10,6 @@ not part of the text.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -321,15 +320,11 @@ class TextWorker(Generic[AnyTextKind]):
         read = (pieces.names, pieces.lines, pieces.sources)
         names, lines, sources = ([of_pieces[first] for first in firsts] for of_pieces in read)
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
-        hashes = self._hashes([of(index, pieces.names) for index in kept.tolist()])
+        hashes = np.empty((len(kept), 0), np.uint64)
+        if self.kind.compares and len(kept):
+            compared = (name for index in kept.tolist() for name in of(index, pieces.names))
+            hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
         return Kept(ids, columns, names, lines, sources, hashes)
-
-    def _hashes(self, examples: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return the hashes by which the texts of examples are compared, (n, 2 * texts) uint64, if they are."""
-        if not self.kind.compares or not examples:
-            return np.empty((len(examples), 0), np.uint64)
-        texts, is_spaced = itertools.chain.from_iterable(examples), self.kind.whitespace == "collapse"
-        return same_text.digests(texts, is_spaced).reshape(len(examples), -1)
 
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0

@@ -59,7 +59,7 @@ def test_rows_that_share_a_text_through_other_rows_are_on_one_side(
     assert not texts[0] & texts[1]
 
 
-@pytest.mark.guarantee("held-out-apart")
+@pytest.mark.guarantee("held-out-share")
 def test_a_smaller_share_is_told_and_none_is_an_error(direct: Command, written, tmp_path: Path) -> None:
     """At most half of the rows that share no text with many are held out."""
     pairs = [("Untitled" if n % 20 else f"On {word(n)}", f"The text of {word(n)} is here.") for n in range(600)]

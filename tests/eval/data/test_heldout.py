@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_all, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
+from clearspan.pipelines.api import make_dataset
 from clearspan.shards import KINDS, Dataset, Manifest
 from tests.train.conftest import publish
 
@@ -113,6 +114,35 @@ def test_a_malformed_file_is_one_line(content: str, complaint: str, tmp_path: Pa
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}{complaint}") and "\n" not in str(caught.value)
+
+
+@pytest.mark.guarantee("copies-are-one-text")
+def test_copies_are_one_candidate_and_one_query(tmp_path: Path) -> None:
+    rows = [{"title": f"Title {i}", "text": f"the body of text {i}"} for i in range(20)]
+    copies = [{"title": f" TITLE {i}", "text": f"The  body of text {i}\n"} for i in range(20)]
+    path = tmp_path / "docs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *copies]))
+    held = read(path)
+    assert len(held.collection.queries) == len(held.collection.documents) == 20
+    assert held.counts == {"left out (copies)": 20}
+    assert all(len(relevant) == 1 for relevant in held.collection.relevant)
+
+
+@pytest.mark.guarantee("copies-are-one-text")
+@pytest.mark.slow
+def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) -> None:
+    texts = (shared_data / "sentences/wiki1m_head_11914.txt").read_text("utf-8").splitlines()[:80]
+    copies = [copy for text in texts for copy in (text, text.upper(), f"{text}\u3000")]
+    path, tokenizer = tmp_path / "texts.jsonl", shared_data / "tokenizers/roberta-base"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in copies))
+    options = {"tokenizer": tokenizer, "min_tokens": 16, "holdout_fraction": 0.8, "quiet": True}
+    make_dataset("documents", path, tmp_path / "shards", **options)
+    part = tmp_path / "shards" / "validation"
+    halves = [heldout._of_dataset(part, 10_000, picking)[0].values() for picking in (False, True)]
+    held, picking = ([" ".join(text.casefold().split()) for (text,) in half] for half in halves)
+    assert len(held) + len(picking) == Dataset(part).num_examples > 100
+    assert not {*held} & {*picking} and min(len({*held}), len({*picking})) > 10
+    assert len(read(part).collection.documents) <= len({*held})
 
 
 def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
