@@ -100,7 +100,8 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
 def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
     """Yield each piece, and whether it is as it was read."""
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
-    with Bar(sum(piece.bytes for piece, _ in pieces), work, quiet, unit="B", unit_scale=True) as bar:
+    size = sum(piece.bytes for piece, _ in pieces)
+    with Bar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:
         compared = storage.each(root, lambda pair: identity(root, pair[0]) == pair[1], pieces)
         for (piece, _), is_same in zip(pieces, compared, strict=True):
             yield piece, is_same

@@ -37,6 +37,19 @@ def test_a_users_own_plan_json_and_folders_of_names_like_ours_stay(
 
 
 @pytest.mark.guarantee("output-kept")
+def test_a_users_own_plan_json_stays_even_alone_or_beside_names_of_decisions(
+    direct, head: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    for name in ("plan.json", "_curated/00001.zst"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('{"fingerprint": {"options": {"files": {}}}, "inputs": [{"name": "milk"}]}')
+        before = files_of(folder)
+        assert direct("--input", head, "--output", folder).code == 1
+        assert files_of(folder) == before
+
+
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize(
     "name", ["_notes/00001.json", "_done/00001.json", "_rejected/00000.jsonl.zst", "_done/notes.txt", "shard.tar"]
 )

@@ -1,6 +1,7 @@
 """Resuming: a run ends with the same bytes, however often it is interrupted and however many workers it has."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_finished_dataset_is_left_as_it_is(pipeline, head: Path, tmp_path: Path, monkeypatch) -> None:
+    os.utime(head, ns=(10**18, 10**18))  # the status of a new file is not trusted, and is recorded by a later run
     assert pipeline("--input", head).code == 0
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     monkeypatch.setattr("clearspan.pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
