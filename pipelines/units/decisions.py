@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
+from clearspan.common import kept
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import exchange, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT_TEXT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
-from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
+from clearspan.pipelines.units.exchange import BUCKETS, gather, pack, signed, verified
 from clearspan.pipelines.units.job import CURATED, STAGED, Entries, Job, UnitResult, load_result
 from clearspan.pipelines.units.keys import repeats, with_held_out_text
 from clearspan.shards import storage
@@ -61,6 +62,16 @@ def have_verdicts(job: Job) -> bool:
     return all(Path(job.verdicts_path(unit)).name in names for unit in range(job.num_units))
 
 
+def is_whole(path: str) -> bool:
+    """Return whether a file of decisions that an earlier run wrote is as it was written; report a damaged one."""
+    try:
+        verified(storage.read_bytes(path))
+    except ValueError:
+        kept.tell(f"{path}: damaged since it was written: decided again")
+        return False
+    return True
+
+
 def num_slices(job: Job) -> int:
     """Return the number of slices, by the entries of all units that take most."""
     totals = dict.fromkeys(WEIGHTS, 0)
@@ -82,7 +93,7 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
     part, offsets = gather(paths, BUCKETS, first, end, dtype)
     positions, answers = decide(part, job.curation)
     units = np.searchsorted(offsets, positions, side="right") - 1
-    storage.publish_bytes(pack(answers, units, job.num_units), job.entries_path(decision, number))
+    storage.publish_bytes(signed(pack(answers, units, job.num_units)), job.entries_path(decision, number))
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +136,7 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
         for name in ("band", "row"):
             found[name] = entries[name]
     content = pack(found, exchange.bucket(found["band"], 64), BUCKETS)
-    storage.publish_bytes(content, job.entries_path(Entries.CODES, unit))
+    storage.publish_bytes(signed(content), job.entries_path(Entries.CODES, unit))
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
@@ -137,7 +148,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
         verdicts[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = DUPLICATE
     if job.curation.near_dedup is not None:
         merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
-        storage.publish_bytes(merged.tobytes(), job.entries_path(Entries.NEAR, unit))
+        storage.publish_bytes(signed(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
         verdicts[merged["row"]] = NEAR_DUPLICATE
     content = zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
     storage.publish_bytes(content, job.verdicts_path(unit))
@@ -150,7 +161,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     kept = np.array([np.count_nonzero(verdicts == KEEP) for verdicts in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
-    storage.publish_bytes(left.astype(NUMBER).tobytes(), job.entries_path(Entries.LIMIT, 0))
+    storage.publish_bytes(signed(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
@@ -179,7 +190,7 @@ def _put_together(job: Job, unit: int) -> np.ndarray:
     return _read(job, job.verdicts_path(unit), np.dtype(np.uint8), zstandard.decompress).copy()
 
 
-def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = bytes) -> np.ndarray:
+def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = verified) -> np.ndarray:
     try:
         return np.frombuffer(content(storage.read_bytes(path)), dtype)
     except (FileNotFoundError, ValueError, zstandard.ZstdError) as error:
