@@ -105,5 +105,5 @@ def _is_kept(path: Path) -> bool:
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the CRC-32 of each of n contiguous rows after its key (n,), so that no row passes for another: (n,)."""
-    crcs = (zlib.crc32(row, key) for row, key in zip(rows, keys.tolist(), strict=True))
+    crcs = (zlib.crc32(row.data, key) for row, key in zip(rows, keys.tolist(), strict=True))
     return np.fromiter(crcs, np.uint32, len(keys))

@@ -111,7 +111,7 @@ def build(cls: type[Made], record: object) -> Made:
     """
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
-    types = _types(cls)
+    types = _types(cls)  # type: ignore[arg-type]
     for name, value in record.items():
         if name not in types:
             raise ValueError(f"{cls.__name__} has no field {name!r}")

@@ -46,7 +46,7 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
     if similarity not in ("cosine", "dot"):
         raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
     is_cosine = similarity == "cosine"
-    built_by = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
+    built_by: dict[str, str | int] = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
     write = functools.partial(_write, faiss, dataset, is_cosine, quiet)
     with index_of(dataset, "faiss", built_by, write) as path:
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)

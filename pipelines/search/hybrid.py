@@ -50,7 +50,8 @@ def search(
         PipelineError: the dataset keeps no texts, or they hold no word.
         ShardError: a shard is damaged.
     """
-    built_by = {"version": VERSION, "words": WORDS, **{name: version(name) for name in ("bm25s", "regex")}}
+    built_by: dict[str, str | int] = {"version": VERSION, "words": WORDS}
+    built_by |= {name: version(name) for name in ("bm25s", "regex")}
     size = max(1, TOGETHER // dataset.num_examples)
     found: list[list[tuple[int, float]]] = []
     with (

@@ -20,6 +20,8 @@ from clearspan.pipelines.units.keys import KEY
 from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
+ENTRIES = ".rows"
+"""Suffix of files of decisions. The reader of another output checks it: verdicts, the result of a unit."""
 Element = tuple[int, int]
 """A slice or a unit, and the number of slices."""
 
@@ -45,14 +47,17 @@ class Round:
     is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
-        """Return the elements that remain to be done."""
+        """Return the elements that remain to be done: they have no output, or a damaged one."""
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
         folder, _, _ = self.output(job, 0).rpartition("/")
         done = {f"{folder}/{name}" for name in storage.list_files(folder)}
-        numbers = range(self.elements_of(job, slices))
-        return [(number, slices) for number in numbers if self.output(job, number) not in done]
+        paths = [self.output(job, number) for number in range(self.elements_of(job, slices))]
+        written = [path for path in paths if path in done and path.endswith(ENTRIES)]
+        checks = storage.each(folder, decisions.is_whole, written)
+        damaged = {path for path, whole in zip(written, checks, strict=True) if not whole}
+        return [(number, slices) for number, path in enumerate(paths) if path not in done or path in damaged]
 
 
 def rounds(curation: Curation) -> list[Round]:

@@ -10,6 +10,8 @@ import pytest
 
 from clearspan.common import files
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.units import decisions
 from tests.pipelines.conftest import KILLING
 from tests.processes import environment, run_commands, run_module
 
@@ -202,3 +204,32 @@ def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: 
     (folder / "manifest.json").unlink()
     assert direct(*command).code == 0
     assert tree(folder) == finished
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.slow
+@pytest.mark.parametrize("sort", ["keys", "duplicates", "candidates", "codes", "similar"])
+def test_a_damaged_file_of_decisions_is_made_again_when_a_run_continues(
+    direct, openwebtext: Path, tmp_path: Path, tree, monkeypatch, capsys: pytest.CaptureFixture[str], sort: str
+) -> None:
+    """Flipped bits and cuts, after a stop between the decisions and the verdicts."""
+    lines = openwebtext.read_bytes().splitlines(keepends=True)[:60]
+    near = [line.replace(b" the ", b" a ", 2) for line in lines[20:40]]
+    (tmp_path / "lines.jsonl").write_bytes(b"".join([*lines, *lines[:20], *near]))
+    command = ("--input", tmp_path / "lines.jsonl", "--dedup", "--near-dedup", "0.7", "--min-tokens", "50")
+    command = (*command, "--unit-bytes", "100000")
+    assert direct(*command, "--output", tmp_path / "whole").code == 0
+
+    def stop(*_: object) -> None:
+        raise PipelineError("stopped here")
+
+    for damage in (lambda data: data[:-1], lambda data: data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]):
+        folder = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        with monkeypatch.context() as patch:
+            patch.setattr(decisions, "put_together", stop)
+            assert "stopped here" in direct(*command, "--output", folder).err
+        path = sorted((folder / "_staged").glob(f"{sort}-*.rows"))[0]
+        path.write_bytes(damage(path.read_bytes()))
+        continued = direct(*command, "--output", folder)
+        assert continued.code == 0 and tree(folder) == tree(tmp_path / "whole")
+        assert sort == "keys" or f"{path}: damaged since it was written: decided again" in continued.err
