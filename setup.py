@@ -12,6 +12,7 @@ WORKER = [
     "charset-normalizer>=3.4,<4",
     "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
+    "markdown-it-py>=3,<5",
     "numpy>=2.0",
     "orjson>=3.10",
     "pillow>=12",
@@ -24,6 +25,7 @@ WORKER = [
     "soxr>=1.0,<2",
     "tokenizers>=0.22,<0.24",
     "transformers>=5.20,<6",
+    "webdataset>=1.0.2,<2",
     "zstandard>=0.23",
 ]
 """Requirements of a Beam worker, for every kind of dataset. The Dockerfile installs this extra alone."""
@@ -94,7 +96,6 @@ setup(
             "ruff>=0.9",
             "types-PyYAML",
             "types-tqdm",
-            "webdataset>=1.0.2,<2",
         ],
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
