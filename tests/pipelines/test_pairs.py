@@ -103,7 +103,7 @@ def test_a_heading_and_its_section_are_a_pair() -> None:
     assert headings("# " + "# " * 50_000 + "x\nb")[0][1] == "b"
 
 
-@pytest.mark.guarantee("headings-not-code")
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [

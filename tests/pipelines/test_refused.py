@@ -126,7 +126,7 @@ CASES = {
 }
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize("name", CASES)
 def test_an_extension_has_no_letter_case(direct: Command, tmp_path: Path, name: str) -> None:
     import lzma
@@ -145,14 +145,14 @@ def test_an_extension_has_no_letter_case(direct: Command, tmp_path: Path, name: 
     assert found[0] == found[1]
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 def test_an_empty_file_with_the_name_of_a_container_is_refused_in_any_case(direct: Command, tmp_path: Path) -> None:
     (tmp_path / "A.PARQUET").write_bytes(b"")
     outcome = direct("--input", tmp_path / "A.PARQUET")
     assert outcome.code == 1 and "damaged or misnamed (a .parquet that is empty)" in outcome.err
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 def test_tables_that_datasets_saved_are_found_in_any_case(direct: Command, tmp_path: Path) -> None:
     import pyarrow as pa
 
