@@ -120,7 +120,8 @@ def test_a_comment_in_code_or_html_is_no_heading(text: str, pairs: list[tuple[st
 
 
 def test_underlined_and_overlined_titles_are_headings() -> None:
-    text = "=====\nBirds\n=====\nAll of them.\n\nOwls\n~~~~\nThey hunt.\n\nFalcons\n~~~~~~~\nThey fly.\n\nWait\n...\nfor it."
+    text = "=====\nBirds\n=====\nAll of them.\n\nOwls\n~~~~\nThey hunt."
+    text += "\n\nFalcons\n~~~~~~~\nThey fly.\n\nWait\n...\nfor it."
     assert headings(text) == [
         ("Birds", "All of them."),
         ("Owls", "They hunt."),
