@@ -12,6 +12,7 @@ WORKER = [
     "charset-normalizer>=3.4,<4",
     "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
+    "markdown-it-py>=3,<5",
     "numpy>=2.0",
     "orjson>=3.10",
     "pillow>=12",

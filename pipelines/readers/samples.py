@@ -4,19 +4,21 @@
     00017.jpg  00017.cls        one record of one key (the name up to its first dot); the class is in .cls
     00017.jpg  00017.json       one record; the class is a field of the object
 
-The files of a sample are consecutive. A sample without an image or a clip has no known kind.
+The files of a sample are consecutive: `webdataset` groups them. Its decoders, some of which unpickle, are not used, and
+neither are its readers of tars, which take a damaged tar for a shorter one. A sample without an image or a clip has no
+known kind.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, Wanted
 from clearspan.pipelines.readers import files
 from clearspan.pipelines.readers.jsonl import parse
 from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.suffixes import type_suffix
 
 SIDE_BYTES = 1 << 20
 """Largest file with the class of a sample."""
@@ -72,6 +74,15 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
                 yield dataclasses.replace(record, label=label)
 
 
+class _File(NamedTuple, Generic[Taken]):
+    """A file of a sample: its place in the tar, what was taken of an image or clip, or the bytes that state a class."""
+
+    name: str
+    start: int
+    taken: Taken | None
+    stating: bytes | None
+
+
 def _samples(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[tuple[int, list[Taken], list[str], str | None]]:
@@ -84,36 +95,66 @@ def _samples(
         PipelineError: a file states something that is not a class, or another class than a file with its extension.
     """
     first, second = CLASS_FILES if reading.wanted.label_field == Wanted.label_field else reversed(CLASS_FILES)
-    for _, group in itertools.groupby(members, key=_place):
-        start, taken, others = -1, [], []
+    for group in _grouped(_files(members, reading, take)):
         stated: dict[str, tuple[str, str]] = {}  # file and class, by extension
-        for name, offset, member in group:
-            start = offset if start < 0 else start
-            if is_wanted(name, reading.extensions):
-                taken.append(take(name, member))
+        for file in group:
+            if file.stating is None:
                 continue
-            others.append(name)
-            end = next((end for end in CLASS_FILES if name.lower().endswith(end)), None)
-            if end is None or member is None or reading.wanted.label_pattern or (end == second and first in stated):
+            name, end = file.name, type_suffix(file.name)
+            if end == second and first in stated:
                 continue
-            label = _class_in(name, end, member, reading)
+            label = _class_in(name, end, file.stating, reading)
             if label is not None and (before := stated.setdefault(end, (name, label)))[1] != label:
                 raise PipelineError(
                     f"{name}: says {label!r}, and {before[0].rpartition('/')[2]} of the same sample {before[1]!r}: "
                     "files with the same name up to the first dot are one sample: rename them, or use --label-pattern"
                 )
-        yield start, taken, others, (stated.get(first) or stated.get(second) or ("", None))[1]
+        taken = [file.taken for file in group if file.taken is not None]
+        others = [file.name for file in group if file.taken is None]
+        yield group[0].start, taken, others, (stated.get(first) or stated.get(second) or ("", None))[1]
 
 
-def _place(member: Member) -> str:
-    """Return a member's key: its path up to the first dot in the file name."""
-    folder, slash, last = member[0].rpartition("/")
-    return f"{folder}{slash}{last.split('.')[0] or last}"
+def _files(
+    members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
+) -> Iterator[_File[Taken]]:
+    """Yield the members of a tar, each read as far as it is needed, because a stream gives it once."""
+    for name, start, member in members:
+        if is_wanted(name, reading.extensions):
+            yield _File(name, start, take(name, member), None)
+        elif member is None or reading.wanted.label_pattern or type_suffix(name) not in CLASS_FILES:
+            yield _File(name, start, None, None)
+        else:
+            yield _File(name, start, None, member.read(SIDE_BYTES + 1))
 
 
-def _class_in(name: str, end: str, member: BinaryIO, reading: Reading) -> str | None:
+def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
+    """Yield the files of each sample: webdataset's own grouping, except that a name without an extension, which it
+    passes over, is a sample too, so that no file goes uncounted.
+
+    Raises:
+        PipelineError: two files of a sample have one name.
+    """
+    from webdataset.tariterators import base_plus_ext, group_by_keys  # takes a second
+
+    def key(name: str) -> tuple[str, str]:
+        place, extensions = base_plus_ext(name)
+        return (name, "") if place is None else (place, extensions)
+
+    members = ({"fname": file.name, "data": file, "__url__": ""} for file in files)
+    grouped = group_by_keys(members, keys=key, lcase=False)
+    while True:
+        try:
+            sample = next(grouped, None)
+        except ValueError as error:
+            name = str(error.args[0]).partition(": duplicate file name")[0]
+            raise PipelineError(f"{name}: is twice in a sample: rename one of the two, or pack the tar again") from None
+        if sample is None:
+            return
+        yield [file for file in sample.values() if isinstance(file, _File)]
+
+
+def _class_in(name: str, end: str, data: bytes, reading: Reading) -> str | None:
     """Return the class that a .cls or .json states, or None if the .json lacks the field."""
-    data = member.read(SIDE_BYTES + 1)
     if len(data) > SIDE_BYTES:
         raise PipelineError(f"{name}: more than {SIDE_BYTES:,} bytes, too large for a class: use --label-pattern")
     if end == ".json":

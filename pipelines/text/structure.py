@@ -4,20 +4,23 @@
                  without headings: (first line, all that follows)
     sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
-Headings are those of Markdown, and lines that a row of equal signs underlines (reStructuredText, setext). The passages
+Headings are those of Markdown, read by its own parser, so that a comment in code is none; without marks of Markdown
+(# headings, fences of backticks) they are lines that a row of equal signs underlines (reStructuredText). The passages
 are runs of whole sentences; which sentence is taken out of one is drawn by a hash of the passage, so that it is the
 same in every run: the inverse cloze task (Lee et al. 2019, section 4).
 """
 
+import functools
 import hashlib
 import re
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
 
 from clearspan.common.words import word_spans
 from clearspan.pipelines.text.segmentation import segment
 
-MARK = re.compile(r" {0,3}#{1,6}[ \t]+")
 UNDERLINE = re.compile(r"([=\-~^*+\"':.#_])\1{2,}[ \t]*")
-FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 PASSAGE_WORDS = 128
 """A passage ends with the sentence in which it reaches this many words."""
 FEWEST_WORDS = 4
@@ -29,17 +32,7 @@ def headings(text: str) -> list[tuple[str, str]]:
     is in no pair. Without any heading, return its first line and the rest; [] if one of them is empty.
     """
     lines = text.splitlines()
-    found, fence = [], ""
-    for number, line in enumerate(lines):
-        mark, rest = parts.groups() if (parts := FENCE.fullmatch(line)) else ("", "")
-        if fence:
-            fence = "" if mark.startswith(fence) and not rest.strip() else fence
-        elif marked := MARK.match(line):
-            found.append((_without_closing(line[marked.end() :].strip()), number, number + 1))
-        elif UNDERLINE.fullmatch(line) and number and _is_title(lines, number - 1):
-            found.append((lines[number - 1].strip(), number - 1, number + 1))
-        elif mark and mark[0] not in rest:
-            fence = mark
+    found = _marked(lines)
     if not found:
         first, _, rest = text.strip().partition("\n")
         return [(first.strip(), rest.strip())] if rest.strip() else []
@@ -48,16 +41,51 @@ def headings(text: str) -> list[tuple[str, str]]:
     return [(title, section.strip()) for title, section in pairs if title and _words(section)]
 
 
-def _without_closing(title: str) -> str:
-    """Return a heading without the row of # that may close it, after a space."""
-    kept = title.rstrip("#")
-    return kept.rstrip() if kept[-1:] in ("", " ", "\t") else title
+Heading = tuple[str, int, int]
+"""A heading, the number of its first line, and that of the first line below it."""
 
 
-def _is_title(lines: list[str], number: int) -> bool:
-    """Return whether a line that is underlined stands alone: under a blank line, the start, or a line over it."""
-    above = lines[number - 1].strip() if number else ""
-    return _words(lines[number]) > 0 and (not above or UNDERLINE.fullmatch(above) is not None)
+def _marked(lines: Sequence[str]) -> list[Heading]:
+    """Return the headings of a text: those of Markdown if it has marks of Markdown, else its underlined lines."""
+    tokens = _markdown().parse("\n".join(lines))
+    found, is_markdown = list[Heading](), False
+    for number, token in enumerate(tokens):
+        is_markdown |= token.markup[:1] in ("#", "`")
+        if token.type == "heading_open" and token.level == 0 and token.map:
+            start, end = token.map
+            if token.markup.startswith("#") or end - start == 2:  # a longer one is a paragraph above a line
+                found.append((" ".join(tokens[number + 1].content.split()), start, end))
+    return found if is_markdown else _underlined(lines) or found
+
+
+@functools.cache
+def _markdown() -> MarkdownIt:
+    """Return a parser of CommonMark's blocks: headings, and the code and HTML in which there are none."""
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+def _underlined(lines: Sequence[str]) -> list[Heading]:
+    """Return the underlined headings of a text, as in reStructuredText: a line alone, with a row of one sign below it
+    that is as long (of = and - of any length), and perhaps the same above. Return [] if a row of ~ is none of these,
+    and so fences code.
+    """
+    found, last = list[Heading](), -1
+    for number, line in enumerate(lines):
+        row = line.rstrip()
+        if number <= last or not UNDERLINE.fullmatch(row):
+            continue
+        title = lines[number - 1].strip() if number - 1 > last else ""
+        is_overlined = number - 2 > last and lines[number - 2].rstrip() == row
+        is_alone = is_overlined or number < 2 or not lines[number - 2].strip()
+        fits = row[0] in "=-" or len(row) >= len(title)
+        if _words(title) and is_alone and fits and (is_overlined or not lines[number - 1][0].isspace()):
+            found.append((title, number - 1 - is_overlined, number + 1))
+            last = number
+        elif row[0] == "~" and [each.rstrip() for each in lines[number + 2 : number + 3]] != [row]:
+            return []
+    return found
 
 
 def _words(text: str) -> int:

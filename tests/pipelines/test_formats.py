@@ -173,7 +173,7 @@ def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path,
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
 
 
-@pytest.mark.guarantee("null-and-marks")
+@pytest.mark.guarantee("nested-fields")
 def test_a_byte_order_mark_is_white_space_at_the_start_of_any_line(tmp_path: Path) -> None:
     parts = [jsonl(["Call me Ishmael."]), jsonl(["Some years ago"]), b"\n"]
     found = read_all({"a.jsonl": BOM.join([b"", *parts])}, tmp_path, 10**9)
@@ -195,7 +195,7 @@ NULLS = {
 }
 
 
-@pytest.mark.guarantee("null-and-marks")
+@pytest.mark.guarantee("nested-fields")
 @pytest.mark.parametrize("name", NULLS)
 def test_a_null_or_empty_text_is_none_or_empty_in_every_format(tmp_path: Path, name: str) -> None:
     found = read_all({name: NULLS[name]}, tmp_path, 10**9)

@@ -103,6 +103,32 @@ def test_a_heading_and_its_section_are_a_pair() -> None:
     assert headings("# " + "# " * 50_000 + "x\nb")[0][1] == "b"
 
 
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("Install\n~~~\n# comment\nmake\n~~~\nDone.", [("Install", "~~~\n# comment\nmake\n~~~\nDone.")]),
+        ("Run:\n~~~ sh\n# a\nmake\n~~~\n# Real\nwords", [("Real", "words")]),
+        ("# A\n<!--\n# no\n-->\nwords", [("A", "<!--\n# no\n-->\nwords")]),
+        ("# A\n\n    # code\n\nwords\n\n- item\n\n  # inner\n", [("A", "# code\n\nwords\n\n- item\n\n  # inner")]),
+        ("# A\n````\n```\n# no\n````\nwords", [("A", "````\n```\n# no\n````\nwords")]),
+        ("First line\nmore of it\n~~~\n# no\n~~~", [("First line", "more of it\n~~~\n# no\n~~~")]),
+    ],
+)
+def test_a_comment_in_code_or_html_is_no_heading(text: str, pairs: list[tuple[str, str]]) -> None:
+    assert headings(text) == pairs
+
+
+def test_underlined_and_overlined_titles_are_headings() -> None:
+    text = "=====\nBirds\n=====\nAll of them.\n\nOwls\n~~~~\nThey hunt."
+    text += "\n\nFalcons\n~~~~~~~\nThey fly.\n\nWait\n...\nfor it."
+    assert headings(text) == [
+        ("Birds", "All of them."),
+        ("Owls", "They hunt."),
+        ("Falcons", "They fly.\n\nWait\n...\nfor it."),
+    ]
+
+
 def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
     """Every word is in one of the two, and the draw is the same in every run."""
     text = " ".join(topics["assignment"].split())

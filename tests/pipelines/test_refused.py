@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import samples
 from clearspan.pipelines.readers.refused import BY_NAME
+from clearspan.pipelines.records import Reading
 from tests.pipelines.conftest import Command, rows, summary
 from tests.pipelines.packings import arrow, format_of, jsonl, parquet, tar
 
@@ -126,7 +129,7 @@ CASES = {
 }
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize("name", CASES)
 def test_an_extension_has_no_letter_case(direct: Command, tmp_path: Path, name: str) -> None:
     import lzma
@@ -145,14 +148,14 @@ def test_an_extension_has_no_letter_case(direct: Command, tmp_path: Path, name: 
     assert found[0] == found[1]
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 def test_an_empty_file_with_the_name_of_a_container_is_refused_in_any_case(direct: Command, tmp_path: Path) -> None:
     (tmp_path / "A.PARQUET").write_bytes(b"")
     outcome = direct("--input", tmp_path / "A.PARQUET")
     assert outcome.code == 1 and "damaged or misnamed (a .parquet that is empty)" in outcome.err
 
 
-@pytest.mark.guarantee("no-letter-case")
+@pytest.mark.guarantee("no-markup")
 def test_tables_that_datasets_saved_are_found_in_any_case(direct: Command, tmp_path: Path) -> None:
     import pyarrow as pa
 
@@ -160,3 +163,18 @@ def test_tables_that_datasets_saved_are_found_in_any_case(direct: Command, tmp_p
     (tmp_path / "in" / "DATA.ARROW").write_bytes(arrow(pa.table({"text": [OWLS]})))
     (tmp_path / "in" / "dataset_info.json").write_text('{"citation": ""}')
     assert direct("--input", tmp_path / "in", "--min-tokens", "1").code == 0
+
+
+def test_the_files_of_a_sample_are_grouped_as_webdataset_does_and_none_is_passed_over() -> None:
+    from webdataset.tariterators import group_by_keys
+
+    names = ["t/a.jpg", "t/a.cls", "t/b.jpg", "t/b.seg.jpg", "t/c/a.jpg", "t/Makefile", "t/d.jpg"]
+    members = [(name, place, io.BytesIO(b"1")) for place, name in enumerate(names)]
+    found = list(samples.listing(members, Reading(as_bytes=True, extensions=(".jpg",))))
+    listed = [[each.name for each in sample.listed] for sample in found if sample.listed]
+    own = group_by_keys({"fname": name, "data": name, "__url__": ""} for name in names)
+    assert listed == [[name for name in sample.values() if name.endswith(".jpg")] for sample in own]
+    assert [sample.unknown for sample in found if not sample.listed] == [["t/Makefile"]]
+    twice = [("t/a.jpg", 0, io.BytesIO(b"1")), ("t/a.jpg", 1, io.BytesIO(b"2"))]
+    with pytest.raises(PipelineError, match=r"t/a\.jpg: is twice in a sample: rename one of the two"):
+        list(samples.listing(twice, Reading(as_bytes=True, extensions=(".jpg",))))
