@@ -9,13 +9,15 @@ own_modules                   finds what `module:name` names there, and what suc
 import importlib
 import os
 import sys
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
 SAFE_PATH, PATH = "PYTHONSAFEPATH", "PYTHONPATH"
+NAMED = "CLEARSPAN_NAMED_MODULES"
+"""Variable of this process and of those that it starts: the names of the modules that the user named."""
 IMPORT_SYSTEM = ("importlib.", "importlib")
 """Names of the modules whose frames lie between an import statement and a finder."""
 
@@ -35,42 +37,34 @@ def children_ignore_it(environment: MutableMapping[str, str]) -> None:
 class OwnModules(MetaPathFinder):
     """Finder of modules in the working folder, for names that the user gave and for the modules that it found.
 
-    It is asked after all others: an installed module takes precedence.
+    It is asked after all others: an installed module takes precedence. The names are in an environment variable: the
+    processes that this one starts, such as Beam's workers, find the modules of what they are sent.
     """
 
     def __init__(self) -> None:
-        self.named: list[str] = []
-        """Modules that the user named."""
-        self._found: dict[str, str] = {}
-        self._folder = ""
+        self._found: set[str] = set()
 
     def load(self, module: str) -> ModuleType:
         """Import a module that the user named, which is installed or in the working folder."""
-        if self not in sys.meta_path:
-            sys.meta_path.append(self)
+        top = module.partition(".")[0]
+        os.environ[NAMED] = ",".join(dict.fromkeys([*_named(), top]))
         importlib.invalidate_caches()
-        self._folder = str(Path.cwd())
-        if module not in self.named:
-            self.named.append(module)
         return importlib.import_module(module)
-
-    def load_all(self, modules: Iterable[str]) -> None:
-        """Import what `named` is in another process of the same command."""
-        for module in modules:
-            self.load(module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a top-level module in the working folder, or None."""
-        if path is not None:
+        if path is not None or not (fullname in _named() or _importer().partition(".")[0] in self._found):
             return None
-        is_named = any(name.partition(".")[0] == fullname for name in self.named)
-        folder = self._folder if is_named else self._found.get(_importer().partition(".")[0])
-        spec = None if folder is None else PathFinder.find_spec(fullname, [folder])
-        if spec is not None and folder is not None:
-            self._found[fullname] = folder
+        spec = PathFinder.find_spec(fullname, [str(Path.cwd())])
+        if spec is not None:
+            self._found.add(fullname)
         return spec
+
+
+def _named() -> list[str]:
+    return list(filter(None, os.environ.get(NAMED, "").split(",")))
 
 
 def _importer() -> str:
@@ -82,3 +76,4 @@ def _importer() -> str:
 
 
 own_modules = OwnModules()
+sys.meta_path.append(own_modules)

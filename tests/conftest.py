@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from clearspan.common.working_folder import own_modules
+from clearspan.common.working_folder import NAMED
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -92,7 +92,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     """Write a module into the working folder, and return its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    monkeypatch.setattr(own_modules, "named", [])
+    monkeypatch.setenv(NAMED, "")
     names = []
 
     def write(source: str) -> str:

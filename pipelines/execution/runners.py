@@ -18,7 +18,6 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
-from clearspan.common.working_folder import own_modules
 from clearspan.pipelines.errors import carried
 
 START_S = 4.0
@@ -52,7 +51,6 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
     """Return an empty pipeline for this machine; `arguments` are the user's options for Beam."""
     if processes > 1:
         words = ["exec", sys.executable, "-m", "clearspan.pipelines.execution.worker", str(os.getpid())]
-        words += own_modules.named
         runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(shlex.join(words)))
     else:
         runner = FnApiRunner()

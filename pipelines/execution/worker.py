@@ -1,5 +1,4 @@
-"""Beam worker process on this machine, which `pipelines.execution.runners` starts with its parent's process id, and the
-names of the modules of the user's own.
+"""Beam worker process on this machine, which `pipelines.execution.runners` starts with its parent's process id.
 
 It tokenizes and computes in one thread, writes no log, and exits when its parent does, so that a killed run leaves no
 processes behind.
@@ -12,8 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-
-from clearspan.common.working_folder import own_modules
 
 POLL_S = 0.5
 THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -36,7 +33,6 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     from apache_beam.runners.worker import sdk_worker_main
 
-    own_modules.load_all(sys.argv[2:])
     sys.stderr = Path(os.devnull).open("w")  # Beam prints there what it also reports to the parent
     sdk_worker_main.main(sys.argv)
 

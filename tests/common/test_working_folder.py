@@ -78,3 +78,16 @@ def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does
     using = own_module("import library_of_others\n")
     with pytest.raises(plugins.PluginError, match=f"ModuleNotFoundError: No module named '{unnamed}'"):
         plugins.resolve(f"{using}:any")
+
+
+@pytest.mark.guarantee("own-parts")
+def test_a_process_that_is_started_finds_the_module_that_the_user_named(
+    own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    name, other = own_module("OWLS = 3\n"), own_module("OWLS = 4\n")
+    plugins.resolve(f"{name}:OWLS")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for module, code in ((name, 0), (other, 1)):
+        words = ["-P", "-c", f"import clearspan.common.plugins, {module}"]
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
