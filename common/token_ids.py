@@ -48,7 +48,8 @@ def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> l
     decoded = tokenizer.decode_batch(
         [ids[len(leading) :] if is_whole else ids for ids, is_whole in zip(texts, whole, strict=True)]
     )
+    start = prompt.strip()
     return [
-        (text if is_whole else text.removeprefix(prompt.strip())).strip()
+        (text if is_whole or text[: len(start)].lower() != start.lower() else text[len(start) :]).strip()
         for text, is_whole in zip(decoded, whole, strict=True)
     ]
