@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clearspan.train.card import Origin, card
 from clearspan.train.model.encoded import Encoded, Vectors
 from clearspan.train.model.losses import sup_con
+from clearspan.train.model.source import Inference
 from clearspan.train.objectives import Setting, simcse, spans
 from clearspan.train.options import RecipeError
 from tests.train.ranks import train_alone
@@ -102,9 +103,7 @@ def test_a_class_of_the_users_own_has_prefixes_and_refuses_to_mask(
 
 
 def test_the_card_names_the_sizes_that_were_trained() -> None:
-    encoder = SimpleNamespace(
-        attends=True, pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None)
-    )
+    encoder = SimpleNamespace(attends=True, pooling="mean", dim=32, max_tokens=64, inference=Inference())
     recipe = "objectives:\n  spans:\n    dims: [16, 8, 32]\n  mlm:\n    weight: 1.0\n"
     text = card(encoder, "mine", recipe, Origin(3))
     assert "8, 16 were trained as well as all 32" in text
