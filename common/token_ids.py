@@ -40,15 +40,15 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
     """Return the texts of lists of ids, without the prompt that each of them begins with.
 
-    Where the tokenizer joins the end of the prompt and the start of the text in one token, the prompt is cut off the
-    text instead of its ids.
+    It is cut off the text, since one token may hold the end of the prompt and the start of the text; or off the ids,
+    where the tokenizer gives back other spaces than the prompt has.
     """
-    leading = leading_ids(tokenizer, prompt)
-    whole = [ids[: len(leading)] == leading for ids in texts]
-    decoded = tokenizer.decode_batch(
-        [ids[len(leading) :] if is_whole else ids for ids, is_whole in zip(texts, whole, strict=True)]
-    )
+    start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
+    whole: list[str] = tokenizer.decode_batch(texts)
+    if not start:
+        return [text.strip() for text in whole]
+    behind = tokenizer.decode_batch([ids[number:] for ids in texts])
     return [
-        (text if is_whole else text.removeprefix(prompt.strip())).strip()
-        for text, is_whole in zip(decoded, whole, strict=True)
+        (text[len(start) :] if text.lower().startswith(start) else rest).strip()
+        for text, rest in zip((text.lstrip() for text in whole), behind, strict=True)
     ]

@@ -41,9 +41,8 @@ class Sides(NamedTuple):
     def __str__(self) -> str:
         if len(set(self)) == 1:
             return f"{shown(self.other)} before every text"
-        return f"{shown(self.query)} before queries, {shown(self.document)} before documents, " + (
-            f"{shown(self.other)} before other texts"
-        )
+        ranked = f"{shown(self.query)} before queries, {shown(self.document)} before documents"
+        return f"{ranked}, {shown(self.other)} before other texts"
 
 
 @dataclass(frozen=True)

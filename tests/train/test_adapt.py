@@ -159,9 +159,8 @@ def test_the_better_model_is_delivered(
         (folder / "config.json").write_text(name)
     row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
     monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
-    monkeypatch.setattr(
-        results, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}, environment={})
-    )
+    scores = SimpleNamespace(scores={"heldout": {"mrr": 50.0}}, environment={})
+    monkeypatch.setattr(results, "read", lambda folder: scores)
     options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
     adapt.finish(options, {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
