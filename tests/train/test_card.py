@@ -55,7 +55,7 @@ def test_the_card_holds_the_recipe_the_datas_fingerprint_and_the_scores(judged: 
 def test_the_card_says_which_library_loads_what() -> None:
     assert "`AutoModel.from_pretrained` loads its transformer" in card(ENCODER, "mine", "", Origin())
     static = SimpleNamespace(**{**vars(ENCODER), "attends": False})
-    assert "loads in sentence-transformers only" in card(static, "mine", "", Origin())
+    assert "loads in sentence-transformers (since 3.2) and in model2vec" in card(static, "mine", "", Origin())
 
 
 def test_without_scores_the_card_claims_none() -> None:

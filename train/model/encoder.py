@@ -388,6 +388,8 @@ class Encoder(nn.Module):
             alone = [self.base(input_ids=x[None]).last_hidden_state[0] for x in torch.split(ids, lengths)]
             if not torch.allclose(packed, torch.cat(alone), atol=1e-3 * float(packed.abs().max())):
                 problem = "the states of a packed sequence differ from those it has alone"
+        except NotImplementedError as error:
+            problem = str(error)
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
         self.base.set_attn_implementation(PACKED_ATTENTION)
