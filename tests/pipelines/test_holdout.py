@@ -33,7 +33,7 @@ def written(tmp_path: Path):
     return write
 
 
-@pytest.mark.guarantee("held-out-apart")
+@pytest.mark.guarantee("linked-rows")
 def test_a_title_that_half_of_the_rows_share_is_trained_on_and_the_share_is_kept(
     direct: Command, written, tmp_path: Path, decoded
 ) -> None:
@@ -45,7 +45,7 @@ def test_a_title_that_half_of_the_rows_share_is_trained_on_and_the_share_is_kept
     assert f"held out {len(held)} of 600 triplets: {len(held) / 6:.3g} % (asked: 10 %)" in ended.out
 
 
-@pytest.mark.guarantee("held-out-apart")
+@pytest.mark.guarantee("linked-rows")
 def test_rows_that_share_a_text_through_other_rows_are_on_one_side(
     direct: Command, written, tmp_path: Path, decoded
 ) -> None:
