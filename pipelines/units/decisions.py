@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from clearspan.common import kept
 from clearspan.common.sealed import seal_bytes, unseal_bytes
+from clearspan.common.terminal import warn
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
@@ -70,7 +70,7 @@ def is_whole(path: str) -> bool:
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
-        kept.tell(f"{path}: damaged since it was written: decided again")
+        warn(f"{path}: damaged since it was written: decided again")
         return False
     return True
 
