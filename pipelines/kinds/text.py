@@ -20,7 +20,7 @@ from annotated_types import Ge, Gt, Le
 from clearspan.common import same_text
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.beside import HASHES, attach
+from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
