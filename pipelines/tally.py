@@ -23,7 +23,7 @@ NUM_EXAMPLES = 3
 NUM_RECODED = 20
 """Number of files in another encoding than UTF-8 that the summary names."""
 NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
-"""What to do about text that is not UTF-8."""
+"""Advice to the user on text that is not UTF-8."""
 
 
 class RecordError(ValueError):

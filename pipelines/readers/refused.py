@@ -28,7 +28,7 @@ BY_NAME: dict[str, tuple[str, str]] = {
     ".epub": ("an e-book", CONVERT),
     **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
 }
-"""What a file is by its extension, and what to do with it."""
+"""Extension -> (type of the file, advice to the user)."""
 MAGIC = re.compile(
     rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
     rb"|7z\xbc\xaf\x27\x1c"

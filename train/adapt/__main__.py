@@ -146,7 +146,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """What the inputs hold, by usual names, unless an option says it.
+        """The titles that the inputs have under usual names; none if an option names the fields.
 
         Raises:
             UsageError: some of the inputs have titles, and others have not.

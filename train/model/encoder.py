@@ -64,8 +64,8 @@ class Encoder(nn.Module):
         attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
             tokens' mean vector: it has no special tokens, no first token that stands for it, no limit.
         notes: remarks for the user on how the encoder was made, a line each.
-        given: the pooling and the layers of the model that training begins with; None: there is none that is whole, or
-            its pooling is not supported.
+        given: the pooling and the layers of the model that training begins with; None: training begins with no
+            whole model, or its pooling is not supported.
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
