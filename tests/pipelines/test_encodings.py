@@ -11,7 +11,6 @@ from tokenizers import Tokenizer
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces, streams
-from clearspan.pipelines.readers.sniff import LOOK_BYTES
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units.plan import cut, describe
@@ -114,7 +113,7 @@ POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źre
 @pytest.mark.parametrize("shift", range(4))
 def test_text_is_utf8_although_a_character_lies_across_the_end_of_the_look(shift: int, tmp_path: Path) -> None:
     line = f"{RUSSIAN} {JAPANESE[0]}\n"
-    data = ("x" * shift + line * (LOOK_BYTES // len(line))).encode()
+    data = ("x" * shift + line * (first_look.LOOK_BYTES // len(line))).encode()
     (tmp_path / "a.txt").write_bytes(data)
     entries = list(describe(str(tmp_path), {"a.txt": len(data)}, Reading()))
     first_look.check_first(str(tmp_path), entries, Reading(), lambda record: None, 0.001)
