@@ -90,8 +90,8 @@ def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]
 
 
 def continue_with(option: str, advice: str = "") -> str:
-    """Return the advice on how the work of this process continues: with an option of its own command, or, where
-    `run_module` started it, as whoever started it continues.
+    """Return advice on how to continue: with an option of this command, or, if `run_module` started this process, by
+    repeating the command or call that started it.
     """
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
 

@@ -26,7 +26,7 @@ _CLOSED = re.compile(rb'(%b)"(?=[\t\r\n]|\Z)' % _INSIDE)
 _GOES_ON = re.compile(rb"%b\Z" % _INSIDE)
 """The rest of a line in which a quoted cell is not closed."""
 _NEEDED = re.compile(rb'["\t]')
-"""What a writer quotes a cell for, besides a line break."""
+"""Characters for which a writer quotes a cell, in addition to line breaks."""
 _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
 """A header whose names are all quoted, as by writers that quote every text."""
 

@@ -67,7 +67,8 @@ def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> T
 
     Args:
         truncates: keep the truncation that the file may ask for.
-        prompts: what is put before texts. If one spells out a special token, special tokens are not read as text.
+        prompts: texts to put before others. If one of them spells out a special token, special tokens are not read as
+            text.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
@@ -87,7 +88,7 @@ class FastTokenizer:
     """Ids of texts, exactly those of `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
-        tokenizer: as returned by `load`, whose `encode_special_tokens` is kept to.
+        tokenizer: as returned by `load`; its setting `encode_special_tokens` applies.
         dtype: type of the ids.
         fast: whether to try a faster way. There is none that truncates.
 
@@ -196,7 +197,7 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
         splits = tokenizer.normalizer is None or isinstance(tokenizer.normalizer, BertNormalizer)
         return Words(tokenizer) if splits and not any(set(" \n") & set(token) for token in added) else None
     record = orjson.loads(tokenizer.to_str())
-    if tokenizer.encode_special_tokens:  # gigatoken has no such setting: it never hears of them
+    if tokenizer.encode_special_tokens:  # gigatoken has no such setting, so it gets none of these tokens
         record["added_tokens"] = [token for token in record["added_tokens"] if not token["special"]]
     try:
         quick = gigatoken.Tokenizer.from_json(orjson.dumps(record))
@@ -206,7 +207,7 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
 
 
 def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
-    """Return the added tokens that a text which spells them out has the ids of."""
+    """Return the added tokens whose ids a text gets that spells them out."""
     added = tokenizer.get_added_tokens_decoder().values()
     return [token for token in added if not (token.special and tokenizer.encode_special_tokens)]
 

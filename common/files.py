@@ -44,7 +44,7 @@ def cache_folder() -> Path:
 
 
 def file_in_way(folder: str | Path) -> Path | None:
-    """Return the file because of which a folder cannot be made: the path itself, or one above it."""
+    """Return the file that prevents a folder from being made, the path itself or a parent; None if there is none."""
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if path.exists() and not path.is_dir()), None)
 

@@ -1,15 +1,14 @@
-"""What is kept and used again is checked before each use; what is damaged is named on stderr and made again.
+"""Files and rows that are kept for later runs: each is checked before use, and a damaged one is named and made again.
 
     file   kept(name, make) -> its path in the cache    checked by the SHA-256 in NAME.json, written after it
-           is_whole(path, sha256)                       for whoever knows the hash already
-    rows   checksums(rows, keys)                        one a row, for whoever reads a few of many
+           is_whole(path, sha256)                       if the hash is known already
+    rows   checksums(rows, keys)                        one a row, if a few of many rows are read
 
 A copy may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do not
-notice: an index of which a block is zero has other hits. Hashing takes about half a second for a gigabyte.
+notice: an index with a block of zeros gives other hits. Hashing takes about half a second for a gigabyte.
 """
 
 import contextlib
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -28,17 +27,12 @@ from clearspan.common.files import (
     write_bytes,
 )
 from clearspan.common.sealed import seal, unseal
-from clearspan.common.terminal import visible
+from clearspan.common.terminal import warn
 
 RECORD = ".json"
 """Suffix of the file beside a kept one that holds its hash."""
 STALE_S = 24 * 3600
 """Age in seconds at which a temporary file was left by a process that is gone."""
-
-
-def tell(problem: str) -> None:
-    """Print a line about a kept thing on stderr."""
-    print(visible(problem), file=sys.stderr)
 
 
 def is_whole(path: Path, expected: str) -> bool:
@@ -52,7 +46,7 @@ def is_whole(path: Path, expected: str) -> bool:
     if sha256(path) == expected:
         return True
     path.unlink(missing_ok=True)
-    tell(f"{path}: damaged since it was kept: deleted, and made again")
+    warn(f"{path}: damaged since it was kept: deleted, and made again")
     return False
 
 
@@ -76,7 +70,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
                 probe.unlink()
         except OSError as error:
             reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            tell(f"the cache cannot be used ({reason}): this time its content is made anew, and not kept")
+            warn(f"the cache cannot be used ({reason}): this time its content is made anew, and not kept")
             path, is_kept = Path(stack.enter_context(temporary_folder())) / name, False
         if not is_kept:
             temporary = path.with_name(temporary_name(name))
@@ -98,7 +92,7 @@ def _is_kept(path: Path) -> bool:
     try:
         expected = str(unseal(record.read_bytes())["file"])
     except (ValueError, KeyError) as error:
-        tell(f"{record}: damaged since it was kept ({error}): its file is made again")
+        warn(f"{record}: damaged since it was kept ({error}): its file is made again")
         return False
     return is_whole(path, expected)
 

@@ -117,12 +117,6 @@ def read_inference(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def prompts_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return the prompts among the settings that `read_inference` returns."""
-    prompts = settings.get("prompts")
-    return [text for text in prompts.values() if isinstance(text, str)] if isinstance(prompts, dict) else []
-
-
 def check_modules(folder: Path, modules: list[Module]) -> None:
     """Check what the library itself does not check in a sentence-transformers folder.
 

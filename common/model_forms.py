@@ -1,4 +1,4 @@
-"""Forms of `--model` that one command takes beside a folder, and what the others say of them.
+"""Forms of `--model` that one command takes in addition to a folder, and the advice of all other commands.
 
 static:DIR   `clearspan adapt`: a static encoder that is made of the encoder in DIR
 hybrid:DIR   `clearspan eval`: the model in DIR beside BM25
@@ -12,7 +12,7 @@ ELSEWHERE = {
     "NEW`, and name NEW",
     HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
 }
-"""What a command says that does not take the form."""
+"""The advice of a command that does not take the form."""
 
 
 def misnamed(spec: str, taken: str = "") -> str | None:

@@ -27,9 +27,11 @@ _RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 def key(text: str, is_spaced: bool = False) -> str:
     """Return the text without differences in white space, letter case and Unicode form.
 
-    With `is_spaced` the text has single spaces only, between words, which saves a search for others. Characters that
-    are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after the thirtieth.
-    `key(key(text)) == key(text)`.
+    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after
+    the thirtieth. `key(key(text)) == key(text)`.
+
+    Args:
+        is_spaced: the only white space in the text is a single space between words; no other is searched for.
     """
     if text.isascii():
         folded = text.lower()

@@ -1,11 +1,12 @@
-"""Integrity of files: size and sha256 of a file, and JSON records that carry the hash of their own content.
+"""Integrity of files: size and sha256 of a file, and files that carry the hash of their own content.
 
     record -> seal -> {..., "sha256": hash of the other fields} -> unseal -> the same record, or a ValueError
                                                                    record -> build -> a dataclass, or a ValueError
+    bytes -> seal_bytes -> the bytes, then their hash -> unseal_bytes -> the same bytes, or a ValueError
 
-A flipped bit, a truncation or an edit of a sealed record is detected. The hash is computed from a canonical form
-(sorted keys, no spaces), so reformatting the file is allowed. Whoever edits a record can seal it again, so `build`
-validates the types of its fields. Beam workers read sealed records, and do without pydantic.
+A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a
+canonical form (sorted keys, no spaces), so reformatting the file is allowed. Whoever edits a record can seal it again,
+so `build` validates the types of its fields. Beam workers read sealed records, and do without pydantic.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from clearspan.common.files import sha256
 
 FIELD = "sha256"
 """Name of the field that holds a record's hash."""
+HASH_BYTES = 32
 Made = TypeVar("Made")
 
 
@@ -101,6 +103,19 @@ def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
     if stated != _hash(record) and not (optional and stated is None):
         raise ValueError("its own sha256 is not that of its content: damaged or edited")
     return record
+
+
+def seal_bytes(content: bytes) -> bytes:
+    """Return the content of a file with its SHA-256 behind it."""
+    return content + hashlib.sha256(content).digest()
+
+
+def unseal_bytes(data: bytes) -> bytes:
+    """Return the content in bytes from `seal_bytes`; raise ValueError if they are damaged."""
+    content, stated = data[:-HASH_BYTES], data[-HASH_BYTES:]
+    if hashlib.sha256(content).digest() != stated:
+        raise ValueError("its sha256 is not that of its content")
+    return content
 
 
 def build(cls: type[Made], record: object) -> Made:

@@ -87,7 +87,7 @@ def check_folder(
     Args:
         whole: whether a missing file is an error.
         alone: whether another file is an error.
-        free: suffixes of files that are left out of all of this, in lower case.
+        free: suffixes of files that are not checked, in lower case.
 
     Raises:
         DamageError: a file has changed or is missing, or the manifest does not list it.

@@ -176,6 +176,11 @@ def notice(text: str) -> None:
         say(text)
 
 
+def warn(text: str) -> None:
+    """Print `visible` text to stderr."""
+    print(visible(text), file=sys.stderr)
+
+
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 

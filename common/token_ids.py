@@ -38,10 +38,10 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
-    """Return the texts of lists of ids, without the prompt that each of them begins with.
+    """Decode lists of ids, and remove the prompt with which each of them begins.
 
-    It is cut off the text, since one token may hold the end of the prompt and the start of the text; or off the ids,
-    where the tokenizer gives back other spaces than the prompt has.
+    The prompt is cut off the decoded text, since one token may hold its end and the start of the text. If decoding
+    changes the spaces of the prompt, its ids are cut off instead.
     """
     start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
     whole: list[str] = tokenizer.decode_batch(texts)

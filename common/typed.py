@@ -1,10 +1,10 @@
-"""Types at the door: a value from outside is of the type that its annotation names, or a one-line error says so.
+"""Type checks of arguments and options: a value of another type than its annotation names is refused in one line.
 
     @checked                              search(top=None)          top must be a whole number, not None
     def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
 
-Annotations say what a public function takes, and an option's annotation what it takes; `conform` holds values to both.
-A number of numpy is a number. Bytes are no text and no path, and True is no number.
+`checked` does so for the parameters of a public function, `common.options` for the fields of a command's options. A
+number of numpy is a number. Bytes are neither text nor a path, and True is not a number.
 """
 
 import functools
@@ -47,7 +47,7 @@ def conform(value: Any, hint: Any) -> Any:
     if origin in UNIONS:
         return _first(value, inner)
     if origin is Literal:
-        if isinstance(value, str):  # which of the choices it is, the option's own check tells
+        if isinstance(value, str):  # the option's own check compares it with the choices
             return value
     elif hint is bool:
         if isinstance(value, bool) or _is_bool_of_numpy(value):
@@ -84,7 +84,7 @@ def _is_bool_of_numpy(value: Any) -> bool:
 
 
 def _is_one(value: Any) -> bool:
-    """Return whether a value that yields others when it is iterated over is one value, or no list of values."""
+    """Return whether an iterable is no list of values: one text or one string of bytes, or a mapping."""
     return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
 
 

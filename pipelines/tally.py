@@ -17,14 +17,13 @@ Made = TypeVar("Made")
 EARLY_STOP = 1000
 """A unit with this many bad records, and more bad than good ones, stops the run at once."""
 MOST_LACKING = 100
+"""Number of files of which records that lack fields are counted."""
 NUM_EXAMPLES = 3
 """Number of bad records, and of files, that a message names."""
 NUM_RECODED = 20
 """Number of files in another encoding than UTF-8 that the summary names."""
-
-
 NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
-"""What to do about text that is not UTF-8."""
+"""Advice to the user on text that is not UTF-8."""
 
 
 class RecordError(ValueError):

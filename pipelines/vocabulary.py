@@ -144,7 +144,7 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
     """Yield the texts of a plan; count each record, and the bytes of the texts.
 
     Args:
-        contents: receives the `readers.content` of each piece.
+        contents: receives the `readers.identity` of each piece.
     """
     (unit,) = plan.units
     work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
+from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.sniff import WARC
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
-from clearspan.pipelines.suffixes import type_suffix
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -41,9 +41,6 @@ OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
 """Reasons for which a record is skipped: its type holds no page, its HTTP status is not 200, or it holds no HTML or
 text."""
 HTML = ("text/html", "application/xhtml+xml")
-PAGES = (".html", ".htm", ".xhtml", ".shtml")
-"""Extensions of HTML pages."""
-_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype\s+html|<html\b)", re.IGNORECASE)
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
@@ -71,7 +68,7 @@ class Pages:
 
     def recognizes(self, head: bytes, path: str) -> bool:
         """Return whether a file is an HTML page, by its extension or its beginning."""
-        return type_suffix(path) in PAGES or bool(_PAGE.match(head))
+        return is_page(path, head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield the file's page."""

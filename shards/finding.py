@@ -19,7 +19,7 @@ LITTER = ("__macosx", "thumbs.db", "desktop.ini")
 
 
 class Status(NamedTuple):
-    """What a file system says of a file without reading it: its size, when it was modified, and its inode.
+    """Facts that a file system gives without reading a file: its size, when it was modified, and its inode.
 
     Attributes:
         modified: time in nanoseconds, as exact as the file system gives it.

@@ -144,7 +144,7 @@ def build_objectives(
                 attends=encoder.attends,
                 pooling=encoder.pooling,
                 shrinks=recipe.data[config.data].short_documents == "shrink",
-                prompt_tokens=prompt_tokens(datasets[config.data], tokenizer),
+                prompt_tokens=prompt_tokens(datasets[config.data]),
             )
             built.append(build_objective(config, setting, built))
     except ShardError:

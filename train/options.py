@@ -19,9 +19,9 @@ from clearspan.train.schedules import NotNegative, OptimizerConfig, Positive
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
 DEV = "dev_score"
-GIVEN = "given/"
-"""The start of the names of the scores of the model that training begins with, where the run pools in another way."""
 """The metric of the score on `training.eval_data`."""
+GIVEN = "given/"
+"""Prefix of the metrics of the model that training begins with, if the run pools in another way than its folder."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
 POOLINGS = ("mean", "cls", "lasttoken", "weighted")

@@ -10,9 +10,10 @@ a span that is cut out of a text leaves the text's prompt behind.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
+from clearspan.common.fast_tokenizer import load
+from clearspan.common.token_ids import leading_ids
 from clearspan.shards import Dataset
 from clearspan.train.model.source import Inference
 from clearspan.train.options import RecipeError
@@ -21,12 +22,13 @@ SECOND = "positive"
 """The column of the texts that those of `tokens` find."""
 
 
-def prompt_tokens(dataset: Dataset, tokenizer: Any) -> dict[str, int]:
+def prompt_tokens(dataset: Dataset) -> dict[str, int]:
     """Return the number of tokens of the prompt at the start of each text of a column, by column."""
-    texts = {column: prompt.rstrip() for column, prompt in dataset.manifest.prompts.items()}
-    return {
-        column: len(tokenizer(text, add_special_tokens=False)["input_ids"]) for column, text in texts.items() if text
-    }
+    prompts = dataset.manifest.prompts
+    if not any(prompts.values()):
+        return {}
+    tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
+    return {column: number for column, prompt in prompts.items() if (number := len(leading_ids(tokenizer, prompt)))}
 
 
 def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tuple[Inference, list[str]]:

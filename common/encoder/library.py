@@ -24,6 +24,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding, 
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
@@ -31,8 +32,6 @@ from clearspan.common.model_folder import (
     check_modules,
     check_tokenizer,
     check_transformer,
-    prompts_of,
-    read_inference,
     read_modules,
     refusing,
 )
@@ -130,7 +129,7 @@ def load(
                 check_values(module_folder, module)
             if isinstance(module, StaticEmbedding):
                 check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
-        _read_special_as_text(loaded, prompts_of(read_inference(folder)))
+        _read_special_as_text(loaded, Prompts.read(folder))
         # The type of device affects embeddings in bfloat16.
         settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
         model = Model(loaded, folder, SPECIAL_TOKENS | settings)
@@ -161,15 +160,15 @@ def _load(folder: Path, device: str, pooling: str, precision: str) -> SentenceTr
     return loaded
 
 
-def _read_special_as_text(loaded: SentenceTransformer, prompts: Sequence[str]) -> None:
+def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:
     """Let the modules' tokenizers read special tokens in texts as text, unless a prompt spells out one."""
     for module in loaded:
         if isinstance(module, StaticEmbedding):
-            if not spell_special(module.tokenizer, prompts):
+            if not spell_special(module.tokenizer, prompts.texts.values()):
                 read_special_as_text(module.tokenizer)
         elif isinstance(module, Transformer):
             tokenizer = module.tokenizer
-            if any(token in prompt for prompt in prompts for token in tokenizer.all_special_tokens):
+            if any(token in prompt for prompt in prompts.texts.values() for token in tokenizer.all_special_tokens):
                 continue
             tokenizer.split_special_tokens = True
             if tokenizer.is_fast:

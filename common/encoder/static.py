@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from clearspan.common import fast_tokenizer
+from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.model_folder import (
@@ -26,7 +27,6 @@ from clearspan.common.model_folder import (
     check_largest,
     check_modules,
     check_tokenizer,
-    prompts_of,
     read_inference,
     read_json,
     read_modules,
@@ -144,8 +144,8 @@ def load(folder: Path) -> StaticModel:
         if not is_finite or not table.size:
             raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
         config = read_inference(folder)
-        tokenizer_json = (first / "tokenizer.json").read_bytes()
-        tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts_of(config))
+        tokenizer_json, prompts = (first / "tokenizer.json").read_bytes(), Prompts.read(folder)
+        tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts.texts.values())
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
         ids = FastTokenizer(tokenizer, np.int32)
         model = StaticModel(folder, ids, table, len(modules) > 1, config)

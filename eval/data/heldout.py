@@ -243,11 +243,12 @@ def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, i
         dataset = Dataset(folder)
         if not dataset.kind.has_tokens:
             raise DataError(f"{folder}: holds {dataset.kind.name}, not text: give documents, sentences or triplets")
-        tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes())
+        known = dataset.manifest.prompts
+        tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=known.values())
         chosen = _chosen(dataset, OF_BOTH_HALVES * limit)
     except (ManifestError, ShardError) as error:
         raise DataError(str(error)) from None
-    prompts = [dataset.manifest.prompts.get(column, "") for column in ("tokens", "positive")]
+    prompts = [known.get(column, "") for column in ("tokens", "positive")]
     columns = (
         without_prompt(tokenizer, column, prompt)
         for column, prompt in zip(zip(*chosen.values(), strict=True), prompts, strict=False)

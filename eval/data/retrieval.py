@@ -54,7 +54,7 @@ class Collection:
 
     @functools.cached_property
     def precedence(self) -> Ints:
-        """Of documents with equal scores, the one with the higher number is first: the rank of its id, int64 (n,).
+        """Ranks of the documents' ids, int64 (n,): of equal scores, the document with the higher number is first.
 
         trec_eval compares ids as strings, the higher one first. Where texts have no ids, the order is that of hashes,
         so that it does not depend on the order in which a file has them.

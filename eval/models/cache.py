@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from clearspan.common import kept
 from clearspan.common.files import atomic_write, remove_temporaries
 from clearspan.common.progress import counted
-from clearspan.common.terminal import one_line
+from clearspan.common.terminal import one_line, warn
 
 Rows = NDArray[np.float32]
 Hashes = NDArray[np.uint64]
@@ -96,7 +96,7 @@ class Cache:
         try:
             for damaged in (path, _rows_of(path)):
                 damaged.unlink(missing_ok=True)
-            kept.tell(f"{path}: damaged, or of another version ({reason}): deleted, its embeddings computed again")
+            warn(f"{path}: damaged, or of another version ({reason}): deleted, its embeddings computed again")
         except OSError as error:
             self.warnings.append(f"{path} is damaged, and cannot be deleted ({error.strerror}): delete it")
         return None
@@ -124,7 +124,7 @@ class Cache:
             whole[mine] = entries["checksum"] == checksums
             if num_damaged := len(mine) - int(whole[mine].sum()):
                 problem = f"{counted(num_damaged, 'row')} damaged since kept: computed again"
-                kept.tell(f"{_rows_of(self._paths[block])}: {problem}")
+                warn(f"{_rows_of(self._paths[block])}: {problem}")
         return whole
 
     def add(self, texts: Sequence[str], rows: Rows) -> Rows:

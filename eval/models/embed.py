@@ -17,11 +17,11 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 FEW = 0.01
-"""A model that gives different texts a smaller share of different directions than this is told to be constant."""
+"""A model is reported as constant if the number of different directions is below this fraction of the texts."""
 FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
-"""Fewest texts of which this is judged, and most: those in between are left out."""
+"""Fewest texts for which this is judged, and the most that are looked at: of more texts, an evenly spaced sample."""
 NOISE = 1e-6
-"""Difference of two vectors' products with a random one that float32 alone may make."""
+"""Largest difference that float32 may cause between the products of two equal directions with a random vector."""
 
 
 class Embedder(Similarity):
@@ -37,8 +37,8 @@ class Embedder(Similarity):
         num_cached: number of distinct texts whose embeddings came from the cache.
         num_nonfinite: number of computed embeddings with a NaN or an infinity.
         num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
-        constant: numbers of texts and of their different directions, of the most texts that were asked for together and
-            have few (`FEW`).
+        constant: (number of texts, number of their different directions) of the largest call of `embed` whose texts
+            have few of them (`FEW`); None if there was none.
         encode_s: seconds spent in the encoder.
     """
 

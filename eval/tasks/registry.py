@@ -2,7 +2,7 @@
 
     "sts"          a family of tasks in FAMILIES
     "haiku:Haiku"  a task from outside: a class in haiku.py, in the working folder or an installed package
-    "captions"     such a class too: COCO's task, which one paper's averages need, has parts that nothing else uses
+    "captions"     the short name of such a class, the plug-in for COCO's captions
 
 Such a class implements `task.Task` and is called with the data folder; it raises MissingDataError if its files are not
 there and DataError if they are malformed.

@@ -109,7 +109,7 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields; fields that are null only if there are no others of usual names."""
+        """Return the values of the two fields. A null field is only taken if no other pair of usual names is there."""
         value = record.value
         if isinstance(value, dict):
             filled = {name: field for name, field in value.items() if field is not None}

@@ -20,7 +20,7 @@ from annotated_types import Ge, Gt, Le
 from clearspan.common import same_text
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.beside import HASHES, attach
+from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
@@ -158,7 +158,12 @@ class TextKind(TextInputs):
 
     def tokenization_of(self, resources: Mapping[str, bytes]) -> Tokenization:
         """Build the tokenization from the tokenizer among the resources."""
-        return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization)
+        return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization, prompts=self.prompts)
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The text before each text of a column, in the form that is tokenized; none for a kind without prompts."""
+        return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
         """Return what the filters leave of a text, and its language; None if one of them drops it, which is counted.

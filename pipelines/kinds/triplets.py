@@ -191,7 +191,7 @@ class Triplets(TextKind):
 
     @functools.cached_property
     def rows(self) -> Reading:
-        """How rows are read."""
+        """The reading of the inputs, made once."""
         return self.reading()
 
     def check(self, record: Record) -> None:

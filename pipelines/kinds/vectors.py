@@ -38,7 +38,7 @@ from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.beside import HASHES, attach
+from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TextInputs, grouped, text_id, texts_of

@@ -47,12 +47,12 @@ TEXTS = ("csv", "json", "jsonl", "lines", "text")
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
 FIRST_FILES = 64
-"""Inputs of which the first records are looked at."""
+"""Most inputs whose first records are looked at."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
 HASHED_BYTES = 1 << 18
 OVERHANG = {"jsonl": lines.overhang, "lines": lines.overhang, "parquet": parquet.overhang}
-"""By format, the function that returns the (start, end) of what is read of a file besides a piece's own range."""
+"""Format -> function that returns the (start, end) of the bytes that are read outside of a piece's own range."""
 
 
 def read_pieces(

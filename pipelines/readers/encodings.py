@@ -40,8 +40,9 @@ SPOOL_BYTES = 1 << 24
 MESS, LANGUAGE = 0.02, 0.02
 """Differences in charset-normalizer's two figures, of unlikely characters and of a language, that decide nothing."""
 FEW_BYTES = 4
-"""So few bytes that are not ASCII tell nothing of a language."""
+"""Fewest bytes that are not ASCII by which a language is judged."""
 THRESHOLD = 0.3
+"""Largest share of unlikely characters in an encoding that charset-normalizer may return."""
 _NO_LEADS = bytes(range(0xC0))
 """Bytes that begin no character of several bytes in UTF-8."""
 
@@ -101,7 +102,7 @@ def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
 
 
 def _likeliest(sample: bytes) -> str | None:
-    """Return the likeliest of the candidates for some lines; None if no one fits."""
+    """Return the likeliest of the candidates for some lines; None if none of them fits."""
     from charset_normalizer import from_bytes  # not by every command
 
     matches = list(from_bytes(sample, cp_isolation=list(CANDIDATES), threshold=THRESHOLD))

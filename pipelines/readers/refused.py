@@ -11,13 +11,14 @@ from clearspan.pipelines.suffixes import LINES, TABLES, TEXTS, type_suffix
 
 PAGES = "clearspan.plugins.web:Pages"
 CONVERT = "convert it to plain text, e.g. with pandoc"
+PAGE_SUFFIXES = (".html", ".htm", ".xhtml", ".shtml")
 _PAGE = ("an HTML page", f"read its main text with --format {PAGES} (extra `web`)")
 _XML = ("XML", "convert it to text or JSON lines")
 _SHEET = ("a spreadsheet", "export it as .csv")
 _ARCHIVE = ("an archive of files", "unpack it")
 CLASS_LABEL = ("a class label", "leave it out")
 BY_NAME: dict[str, tuple[str, str]] = {
-    **dict.fromkeys((".html", ".htm", ".xhtml", ".shtml"), _PAGE),
+    **dict.fromkeys(PAGE_SUFFIXES, _PAGE),
     **dict.fromkeys((".xml", ".svg", ".rss", ".atom", ".xsl", ".xslt"), _XML),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), _SHEET),
     **dict.fromkeys((".zip", ".7z", ".rar"), _ARCHIVE),
@@ -27,7 +28,7 @@ BY_NAME: dict[str, tuple[str, str]] = {
     ".epub": ("an e-book", CONVERT),
     **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
 }
-"""What a file is by its extension, and what to do with it."""
+"""Extension -> (type of the file, advice to the user)."""
 MAGIC = re.compile(
     rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
     rb"|7z\xbc\xaf\x27\x1c"
@@ -35,6 +36,12 @@ MAGIC = re.compile(
 """First bytes of files that are no text whatever their name."""
 _MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b)|(?P<xml><\?xml\s))", re.IGNORECASE)
 """First bytes of a page or of XML, in a file whose name does not promise text."""
+
+
+def is_page(path: str, head: bytes) -> bool:
+    """Return whether a file is an HTML page, by its extension or its first bytes."""
+    markup = _MARKUP.match(head)
+    return type_suffix(path) in PAGE_SUFFIXES or bool(markup and markup["html"])
 
 
 def refusal(path: str, head: bytes = b"") -> str:

@@ -1,5 +1,6 @@
 """Detection of a file's format, from its first bytes and then its name; and a sampled hash that detects changes."""
 
+import codecs
 import hashlib
 import io
 import re
@@ -115,7 +116,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     is_whole = len(head) < LOOK_BYTES
     if encoding == AUTO:
         encoding = detected([head])
-    elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head if is_whole else head[:-4]):
+    elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head, is_whole):
         raise PipelineError(f"{path}: UTF-8, not {encoding}: leave --encoding out, or use auto if files differ")
     if encoding:
         head = transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read()
@@ -163,10 +164,10 @@ def is_arrow(head: bytes) -> bool:
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
 
 
-def is_utf8(line: bytes) -> bool:
-    """Return whether bytes are text in UTF-8."""
+def is_utf8(head: bytes, is_whole: bool) -> bool:
+    """Return whether a text is UTF-8, by its head, which may end within a character unless it is the whole text."""
     try:
-        line.decode("utf-8")
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=is_whole)
     except UnicodeDecodeError:
         return False
     return True

@@ -19,7 +19,7 @@ def index_of(
     """Return a context manager that yields the path of an index of a dataset; `write` writes it to a path.
 
     Args:
-        built_by: everything besides the dataset that the index depends on, such as versions.
+        built_by: everything except the dataset that the index depends on, such as versions.
     """
     manifest = dataset.manifest.to_json().decode("utf-8")
     return kept(f"{digest(manifest=manifest, built_by=dict(built_by))}.{suffix}", write)

@@ -20,7 +20,7 @@ NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
 """Words of an n-gram, and those of one with a letter of a script without spaces, where each letter is a word."""
 COLUMN = "sketch"
-"""Column of sketches beside the examples of a batch (`pipelines.beside`), (n, NUM_HASHES) int64."""
+"""Column of sketches attached to a batch (`pipelines.attached`), (n, NUM_HASHES) int64."""
 LOWEST = 0.5
 """The lowest similarity to look for: below it, most candidates are not similar."""
 VERSION = f"1.{NORMALIZATION}"

@@ -8,7 +8,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import orjson
@@ -157,34 +157,37 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
     return TokenizerFiles(files, tokenizer.vocab_size)
 
 
-def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
+def load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
     """Load a tokenizer as `common.fast_tokenizer.load` does.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
     """
     try:
-        return fast_tokenizer.load(data)
+        return fast_tokenizer.load(data, prompts=prompts)
     except TokenizerError as error:
         raise PipelineError(f"{name}: {error}") from None
 
 
 class Tokenization:
     """Tokenization of texts, with exactly the ids of transformers' tokenizer with `add_special_tokens=False` and
-    `split_special_tokens=True`: a special token that a text spells out is text.
+    `split_special_tokens=True`: a special token that a text spells out is text, unless a prompt spells out one.
 
     Args:
         data: the bytes of tokenizer.json.
         vocab_size: a number that all ids are below; None: computed from the tokenizer.
         backend: one of BACKENDS.
+        prompts: what is put before texts.
 
     Attributes:
         byte_level: True if no text has more ids than UTF-8 bytes.
         dtype: type of the ids, uint16 or uint32.
     """
 
-    def __init__(self, data: bytes, vocab_size: int | None = None, backend: str = "auto") -> None:
-        self.tokenizer = load(data)
+    def __init__(
+        self, data: bytes, vocab_size: int | None = None, backend: str = "auto", prompts: Iterable[str] = ()
+    ) -> None:
+        self.tokenizer = load(data, prompts)
         self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
         self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")

@@ -1,11 +1,11 @@
-"""Detection of inputs that are edited while a run goes on, between two calls, or after the dataset is finished.
+"""Detection of inputs that are edited during a run, between two calls, or after the dataset is finished.
 
     planning     the status of each input (`storage.status`)                     -> .clearspan/status.json
     a unit       compares the status of its inputs before and after it reads; a hash of what it read
                                                                                  -> .clearspan/00003.json
     a later run  an input with another status is read again and compared with what units read: the same, or an error
 
-Neither file is part of the dataset: a status is another one on another machine. A unit without its hashes is done
+Neither file is part of the dataset: on another machine, the status of a file differs. A unit without its hashes is done
 again, like one without its result. An input that was modified within FRESH_S of planning has no status that can be
 trusted: a file system's clock ticks, so an edit right after would leave the same time.
 """

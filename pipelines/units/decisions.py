@@ -24,11 +24,12 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from clearspan.common import kept
+from clearspan.common.sealed import seal_bytes, unseal_bytes
+from clearspan.common.terminal import warn
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT, Curation
-from clearspan.pipelines.units.exchange import BUCKETS, gather, pack, signed, verified
+from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
 from clearspan.pipelines.units.job import CURATED, STAGED, Entries, Job, UnitResult, load_result
 from clearspan.pipelines.units.keys import TEXT, repeats
 from clearspan.shards import storage
@@ -67,9 +68,9 @@ def have_verdicts(job: Job) -> bool:
 def is_whole(path: str) -> bool:
     """Return whether a file of decisions that an earlier run wrote is as it was written; report a damaged one."""
     try:
-        verified(storage.read_bytes(path))
+        unseal_bytes(storage.read_bytes(path))
     except ValueError:
-        kept.tell(f"{path}: damaged since it was written: decided again")
+        warn(f"{path}: damaged since it was written: decided again")
         return False
     return True
 
@@ -112,7 +113,7 @@ def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray, destinations: int = BUCKETS) -> None:
-    storage.publish_bytes(signed(pack(entries, to, destinations)), job.entries_path(name, number))
+    storage.publish_bytes(seal_bytes(pack(entries, to, destinations)), job.entries_path(name, number))
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +178,7 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
         groups = linking.rename(first["text"], names)
         texts = np.concatenate([first["text"], first["group"], last["text"]])
         members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
-    storage.publish_bytes(signed(names.tobytes()), job.entries_path(_of(Entries.NAMES, iteration), unit))
+    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_of(Entries.NAMES, iteration), unit))
     _write(job, _of(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
 
 
@@ -195,7 +196,7 @@ def has_converged(job: Job, iteration: int) -> bool:
     """Return whether the iteration before had no replies."""
     if iteration == 0:
         return False
-    nothing = len(signed(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
+    nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
     sizes, before = storage.file_sizes(job.staged_folder), f"{_of(Entries.REPLIES, iteration - 1)}-"
     return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
@@ -210,14 +211,14 @@ def add_up(job: Job, _: int, slices: int) -> None:
     """Write the number of rows of all units that are kept."""
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
-    storage.publish_bytes(signed(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
+    storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
     """Write the number of rows whose group may be held out, of the groups in one slice."""
     part, _, _ = _eligible(job, number, slices)
     weight = part["rows"].sum(dtype=NUMBER).tobytes()
-    storage.publish_bytes(signed(weight), job.entries_path(Entries.ELIGIBLE, number))
+    storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
@@ -284,7 +285,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
     verdicts[_are_duplicates(job, unit, slices)] = DUPLICATE
     if job.curation.near_dedup is not None:
         merged = near.merge(_decided(job, Entries.SIMILAR, unit, slices, near.DROPPED))
-        storage.publish_bytes(signed(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
+        storage.publish_bytes(seal_bytes(merged.tobytes()), job.entries_path(Entries.NEAR, unit))
         verdicts[merged["row"]] = NEAR_DUPLICATE
     content = zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
     storage.publish_bytes(content, job.verdicts_path(unit))
@@ -297,7 +298,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
-    storage.publish_bytes(signed(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
+    storage.publish_bytes(seal_bytes(left.astype(NUMBER).tobytes()), job.entries_path(Entries.LIMIT, 0))
 
 
 def are_kept(verdicts: np.ndarray) -> np.ndarray:
@@ -331,7 +332,7 @@ def _put_together(job: Job, unit: int) -> np.ndarray:
     return _read(job, job.verdicts_path(unit), np.dtype(np.uint8), zstandard.decompress).copy()
 
 
-def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = verified) -> np.ndarray:
+def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes] = unseal_bytes) -> np.ndarray:
     try:
         return np.frombuffer(content(storage.read_bytes(path)), dtype)
     except (FileNotFoundError, ValueError, zstandard.ZstdError) as error:

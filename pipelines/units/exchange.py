@@ -6,11 +6,10 @@
 A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
 from each of many files. Memory holds that range alone, and Beam passes no entry on.
 
-A unit's result holds the hashes of its files. The files of decisions end with their own (`signed`), which a run that
-continues verifies before it takes them for done.
+A unit's result holds the hashes of its files. The files of decisions end with their own (`common.sealed.seal_bytes`),
+which a run that continues verifies before it takes them for done.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,6 @@ from clearspan.common.ragged import bounds
 from clearspan.shards import storage
 
 INDEX = np.dtype("<u8")
-HASH_BYTES = 32
 BUCKETS = 4096
 """Equal parts of the key space: the destinations of a unit's entries. A slice is a range of them."""
 
@@ -34,19 +32,6 @@ def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -
     """Return the content of a file: the entries (n,) by destination (n,) int64, otherwise in their order."""
     index = bounds(np.bincount(destinations, minlength=num_destinations))
     return index.astype(INDEX).tobytes() + entries[np.argsort(destinations, kind="stable")].tobytes()
-
-
-def signed(content: bytes) -> bytes:
-    """Return the content of a file with its SHA-256 behind it."""
-    return content + hashlib.sha256(content).digest()
-
-
-def verified(data: bytes) -> bytes:
-    """Return the content in bytes from `signed`; raise ValueError if they are damaged."""
-    content, stated = data[:-HASH_BYTES], data[-HASH_BYTES:]
-    if hashlib.sha256(content).digest() != stated:
-        raise ValueError("its sha256 is not that of its content")
-    return content
 
 
 def gather(

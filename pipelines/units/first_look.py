@@ -70,13 +70,13 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most
     def begins_wrong(name: str) -> bool:
         with content(root, by_name[name]) as stream:
             head = stream.read(LOOK_BYTES)
-        return not is_utf8(head if len(head) < LOOK_BYTES else head[:-4])
+        return not is_utf8(head, is_whole=len(head) < LOOK_BYTES)
 
     wrong = [
         name for name, is_wrong in zip(by_name, storage.each(root, begins_wrong, by_name), strict=True) if is_wrong
     ]
     if len(wrong) > most_bad * len(entries):
         raise PipelineError(
-            f"{len(wrong):,} of {counted(len(entries), 'file')} are not UTF-8, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
+            f"not UTF-8: {len(wrong):,} of {counted(len(entries), 'file')}, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
             f"(allowed: --max-bad-fraction {most_bad:g}): {NOT_UTF8}"
         )

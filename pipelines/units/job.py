@@ -45,7 +45,7 @@ LASTING = (Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
 RECORDS = ".clearspan"
 FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDER)
-"""The folders in an output folder to which a run writes, besides the held-out part."""
+"""The folders in an output folder to which a run writes, apart from the held-out part."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 ROWS = rf"({'|'.join(Entries)})\d*-\d{{5}}\.rows"

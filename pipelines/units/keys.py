@@ -1,7 +1,7 @@
 """Keys by which examples of different units are compared: the whole example, or each of its texts.
 
 Texts are compared as `common.same_text` says: the worker attaches the hashes of an example's texts to its batch
-(`pipelines.beside`). The key of an example is 127 bits of them. The examples of a kind that attaches none, such as
+(`pipelines.attached`). The key of an example is 127 bits of them. The examples of a kind that attaches none, such as
 images, are compared by 127 bits of two hashes: the id, and a sum of hashes of the tokens with their positions. (Without
 tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, it
 covers those that every example has, and so not the views of a sentence.

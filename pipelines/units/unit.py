@@ -18,7 +18,7 @@ import pyarrow as pa
 import zstandard
 
 from clearspan.common.files import temporary_folder
-from clearspan.pipelines.beside import HASHES, detach
+from clearspan.pipelines.attached import HASHES, detach
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.tally import Tally, json_line

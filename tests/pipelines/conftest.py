@@ -46,9 +46,9 @@ Command = Callable[..., Outcome]
 
 
 @functools.lru_cache(8)
-def tokenization(data: bytes, backend: str) -> Tokenization:
+def tokenization(data: bytes, backend: str, prompts: tuple[str, ...]) -> Tokenization:
     """A tokenizer that is loaded once for all runs."""
-    return Tokenization(data, backend=backend)
+    return Tokenization(data, backend=backend, prompts=prompts)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def pipeline(
     """Run `python -m pipelines` in this process; defaults: documents, RoBERTa's tokenizer, tmp_path/out."""
 
     def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
-        return tokenization(TokenizerFiles.main(resources), kind.tokenization)
+        return tokenization(TokenizerFiles.main(resources), kind.tokenization, kind.prompts)
 
     monkeypatch.setattr(TextKind, "tokenization_of", loaded)
 

@@ -110,6 +110,17 @@ RUSSIAN = "Сова охотится ночью над тихими полями
 POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źrebię, żółw i łoś też."
 
 
+@pytest.mark.parametrize("shift", range(4))
+def test_text_is_utf8_although_a_character_lies_across_the_end_of_the_look(shift: int, tmp_path: Path) -> None:
+    line = f"{RUSSIAN} {JAPANESE[0]}\n"
+    data = ("x" * shift + line * (first_look.LOOK_BYTES // len(line))).encode()
+    (tmp_path / "a.txt").write_bytes(data)
+    entries = list(describe(str(tmp_path), {"a.txt": len(data)}, Reading()))
+    first_look.check_first(str(tmp_path), entries, Reading(), lambda record: None, 0.001)
+    with pytest.raises(PipelineError, match="UTF-8, not cp1251"):
+        read("a.txt", data, tmp_path, "cp1251")
+
+
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
     """Two hundred texts of a folder, of which five are not UTF-8, and one is damaged UTF-8."""
@@ -196,7 +207,7 @@ def test_files_that_are_not_utf8_are_told_before_the_work(
     (mixed / "utf16.txt").unlink()
     outcome = direct("--input", mixed, "--min-tokens", "1")
     assert outcome.code == 1 and not (tmp_path / "out").exists()
-    assert "5 of 199 files are not UTF-8, e.g. cp1252.txt, damaged.txt, japanese.txt" in outcome.err
+    assert "not UTF-8: 5 of 199 files, e.g. cp1252.txt, damaged.txt, japanese.txt" in outcome.err
     assert "or auto for that of each file" in outcome.err
     assert direct("--input", mixed, "--min-tokens", "1", "--max-bad-fraction", "0.1").code == 0
 

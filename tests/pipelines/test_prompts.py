@@ -12,6 +12,7 @@ import clearspan
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.data.heldout import read_dataset
 from clearspan.shards import Dataset, vectors
+from clearspan.train.prompts import prompt_tokens
 from tests.pipelines.conftest import Command, without_beam
 from tests.pipelines.conftest import rows as contents
 
@@ -107,6 +108,20 @@ def test_the_ids_of_pairs_are_those_that_the_model_reads_later(
     assert ids(tmp_path / "out") == list(zip(*expected, strict=True))
     made = Dataset(tmp_path / "out").manifest
     assert made.prompts == {"tokens": "query: ", "positive": "passage: "}
+
+
+def test_a_prompt_that_spells_out_a_special_token_has_the_ids_that_the_model_reads_later(
+    direct: Command, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    settings, library = model / INFERENCE, SentenceTransformer(str(model), device="cpu")
+    prompt = f"{library.tokenizer.sep_token} query: "
+    settings.write_text(settings.read_text().replace('"query: "', json.dumps(prompt)))
+    assert direct("pairs", "--input", rows, "--tokenizer", model).code == 0
+    expected = library.tokenizer([prompt + title for title in TITLES], add_special_tokens=False)["input_ids"]
+    assert [tokens for tokens, _ in ids(tmp_path / "out")] == expected
+    (before, *_), number = expected, prompt_tokens(Dataset(tmp_path / "out"))["tokens"]
+    assert number == len(library.tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"])
+    assert before[0] == library.tokenizer.sep_token_id
 
 
 @pytest.mark.slow

@@ -83,9 +83,9 @@ def test_of_equal_scores_the_higher_id_is_first_whatever_the_order(size: int) ->
 
 @pytest.mark.guarantee("ties-by-id")
 @pytest.mark.slow
-@pytest.mark.parametrize("beside", [None, 1.0])
+@pytest.mark.parametrize("beside", [False, 1.0])
 def test_texts_with_one_vector_are_found_by_id(
-    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, beside: float | None
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, beside: float | bool
 ) -> None:
     monkeypatch.setattr(vectors, "decoded", lambda batch: np.ones((batch.num_rows, 32), np.float32))
     (hits,) = clearspan.search(made, QUERIES[0], encoder, top=20, hybrid=beside)

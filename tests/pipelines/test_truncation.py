@@ -89,9 +89,6 @@ def test_a_truncated_input_is_named_before_its_kind_is_chosen_and_among_excluded
     path = tmp_path / f"a.{form}"
     for left in ENDS:
         path.write_bytes(data[: int(left * len(data))])
-        try:  # the beginning may be whole
-            assert find_titles([str(path)]).names in (None, ("title", "text"))
-        except PipelineError as error:
-            assert str(path) in str(error)
+        assert find_titles([str(path)]).names in (None, ("title", "text"))  # the command that reads it names it
         with pytest.raises(PipelineError, match=str(path)):
             list(read_texts([str(path)]))

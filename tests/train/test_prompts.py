@@ -155,7 +155,8 @@ def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_k
 def test_a_span_leaves_the_prompt_of_its_text_behind(tokenizer_folder: Path) -> None:
     tokenizer = load_tokenizer(tokenizer_folder)
     dataset = of_dataset({"tokens": "", "positive": "passage: "})
-    known = prompt_tokens(dataset, tokenizer)
+    dataset.local_tokenizer = lambda: tokenizer_folder
+    known = prompt_tokens(dataset)
     written = ["passage: " + " ".join(["owls"] * number) for number in (4, 9, 40)]
     texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in written]
     leading = tokenizer("passage:", add_special_tokens=False)["input_ids"]

@@ -86,7 +86,8 @@ class Step(NamedTuple):
 
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
-PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own of each)"
+ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
+PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class Adapt(Options):
     fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
     text_field: Annotated[str | None, Flag("field or column of texts without titles (default: text)", "NAME")] = None
     text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"
-    encoding: Annotated[str | None, Flag("encoding of text files, e.g. cp1252 (default utf-8)", "NAME")] = None
+    encoding: Annotated[str | None, Flag(ENCODING, "NAME")] = None
     model: Annotated[str | None, Flag(WHICH, "DIR")] = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
@@ -145,7 +146,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """What the inputs hold, by usual names, unless an option says it.
+        """The titles that the inputs have under usual names; none if an option names the fields.
 
         Raises:
             UsageError: some of the inputs have titles, and others have not.

@@ -29,8 +29,11 @@ Names = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Titles:
-    """What inputs hold: the names of title and text, None without titles, and in how many of the first records they
-    are, for the user; "" if in all or none.
+    """Titles of inputs.
+
+    Attributes:
+        names: the names of title and text; None without titles.
+        note: a remark for the user on how many of the first records have them; "" if all or none.
     """
 
     names: Names | None

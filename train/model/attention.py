@@ -65,7 +65,7 @@ def packed_attention(
     """
     for value_given, name in ((softcap, "a cap on"), (s_aux, "sinks in"), (position_bias, "a bias of positions in")):
         if value_given is not None:
-            raise NotImplementedError(f"its attention has {name} the scores, which packed attention has not")
+            raise NotImplementedError(f"its attention has {name} the scores, which packed attention does not support")
     causal, group = bool(getattr(module, "is_causal", False)), query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))

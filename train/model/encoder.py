@@ -64,8 +64,8 @@ class Encoder(nn.Module):
         attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
             tokens' mean vector: it has no special tokens, no first token that stands for it, no limit.
         notes: remarks for the user on how the encoder was made, a line each.
-        given: the pooling and the layers of the model that training begins with; None: there is none that is whole, or
-            its pooling is not supported.
+        given: the pooling and the layers of the model that training begins with; None: training begins with no
+            whole model, or its pooling is not supported.
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
@@ -349,7 +349,7 @@ class Encoder(nn.Module):
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
-        """Embed texts as the model did that training begins with; the weights are those before the first step."""
+        """Pool like the model that training begins with, for good; the weights are those before the first step."""
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, self.head[: self.given.layers]
             if not self.given.has_mlm_head:
@@ -357,7 +357,7 @@ class Encoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Pool as the model did that training begins with, before the first step."""
+        """Pool like the model that training begins with, in this context; the weights are those before step 1."""
         pooling, head = self.pooling, self.head
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, head[: self.given.layers]

@@ -41,7 +41,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """How the model of `model.path` embeds a text; the run's encoder may do it in another way.
+    """Pooling and layers of the model of `model.path`, from which those of the run's encoder may differ.
 
     Attributes:
         pooling: the pooling of its folder, or the run's if the folder states none.

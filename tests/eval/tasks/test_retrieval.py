@@ -112,7 +112,8 @@ def test_a_constant_encoder_finds_nothing_and_is_told(tmp_path: Path, shared_dat
     ]
     lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").split("\n")[:2000]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-    assert mean_mrr(lambda given: np.ones((len(given), 8), np.float32), [read(tmp_path / "own.jsonl").collection]) < 1
+    same = Embedder(lambda given: np.ones((len(given), 8), np.float32))
+    assert mean_mrr(same, [read(tmp_path / "own.jsonl").collection]) < 1
 
 
 @pytest.mark.parametrize(("kinds", "told"), [(1, True), (9, True), (10, False), (1000, False)])

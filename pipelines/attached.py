@@ -1,4 +1,4 @@
-"""Numbers beside the examples of a batch: what decisions need of them, from the kind to the unit, which writes none.
+"""Columns of numbers attached to a batch of examples: decisions need them, and the unit detaches them before it writes.
 
 kind: examples, their sketches, the hashes of their texts ──> one batch ──> unit: examples | numbers ──> decisions
 """
