@@ -24,16 +24,23 @@ class Status(NamedTuple):
     Attributes:
         modified: time in nanoseconds, as exact as the file system gives it.
         inode: 0 on an object store.
+        changed: time of the last change, of a name or of rights too; no program can set it back. 0 on an object store.
     """
 
     bytes: int
     modified: int
     inode: int
+    changed: int
+
+    @property
+    def written(self) -> tuple[int, int, int]:
+        """What another name of the file (a hard link of a backup) or other rights leave as it is."""
+        return self.bytes, self.modified, self.inode
 
     @classmethod
     def of(cls, status: os.stat_result) -> "Status":
         """Return the status of a local file."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def is_hidden(name: str) -> bool:

@@ -198,7 +198,7 @@ def status(path: str) -> Status:
 
 def _status_of(entry: Any) -> Status:
     """Return the status of an object in one of Beam's listings."""
-    return Status(int(entry.size_in_bytes), round(entry.last_updated_in_seconds * 1e9), 0)
+    return Status(int(entry.size_in_bytes), round(entry.last_updated_in_seconds * 1e9), 0, 0)
 
 
 def size(path: str) -> int:

@@ -73,7 +73,7 @@ def read_pieces(
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
             if status.bytes != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
-            if entry.status not in (None, status):
+            if entry.status and entry.status.written != status.written:
                 raise PipelineError(f"{path}: {MODIFIED}")
             if contents is not None:
                 contents.append(identity(root, piece))
@@ -82,7 +82,7 @@ def read_pieces(
                     yield from _records(root, stream, piece, reading)
                     num_read = stored.tell()
             except PipelineError:
-                if (now := storage.status(path)) != status:
+                if (now := storage.status(path)).written != status.written:
                     raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
                 raise
             if num_read != entry.bytes == storage.size(path) and entry.format not in READERS:
@@ -90,7 +90,7 @@ def read_pieces(
             is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
             if is_cut or num_read > entry.bytes:
                 raise PipelineError(f"{path}: {CHANGED}")
-            if storage.status(path) != status:
+            if storage.status(path).written != status.written:
                 raise PipelineError(f"{path}: {MODIFIED}")
 
 

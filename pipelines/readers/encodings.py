@@ -12,6 +12,7 @@ standard), because charset-normalizer knows many more, which a short text fits b
 import codecs
 import contextlib
 import dataclasses
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -43,6 +44,10 @@ FEW_BYTES = 4
 """Fewest bytes that are not ASCII by which a language is judged."""
 THRESHOLD = 0.3
 """Largest share of unlikely characters in an encoding that charset-normalizer may return."""
+_APART = re.compile(rb"((?<![A-Za-z\x80-\xff])[\x80-\xff]|(?<=[A-Za-z])\xae)(?![A-Za-z\x80-\xff])")
+"""A byte that is in no word, such as the sign of an amount, or a trade mark's behind one: in another encoding it would
+be a letter, and pass for its language.
+"""
 _NO_LEADS = bytes(range(0xC0))
 """Bytes that begin no character of several bytes in UTF-8."""
 
@@ -105,6 +110,8 @@ def _likeliest(sample: bytes) -> str | None:
     """Return the likeliest of the candidates for some lines; None if none of them fits."""
     from charset_normalizer import from_bytes  # not by every command
 
+    if (sample := _APART.sub(b"", sample)).isascii():
+        return CANDIDATES[0]
     matches = list(from_bytes(sample, cp_isolation=list(CANDIDATES), threshold=THRESHOLD))
     if not matches:
         return None

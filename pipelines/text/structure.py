@@ -4,8 +4,9 @@
                  without headings: (first line, all that follows)
     sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
-Headings are those of Markdown, read by its own parser, so that a comment in code is none; without marks of Markdown
-(# headings, fences of backticks) they are lines that a row of equal signs underlines (reStructuredText). The passages
+Headings are those of Markdown, read by its own parser, so that a comment in code is none; in a text that is not
+Markdown by its marks they are lines that a row of equal signs underlines (reStructuredText), where # begins a comment
+in a piece of code. The passages
 are runs of whole sentences; which sentence is taken out of one is drawn by a hash of the passage, so that it is the
 same in every run: the inverse cloze task (Lee et al. 2019, section 4).
 """
@@ -16,11 +17,13 @@ import re
 from collections.abc import Sequence
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from clearspan.common.words import word_spans
 from clearspan.pipelines.text.segmentation import segment
 
-UNDERLINE = re.compile(r"([=\-~^*+\"':.#_])\1{2,}[ \t]*")
+UNDERLINE = re.compile(r"([=\-~^*+\"':.#_`])\1{2,}[ \t]*")
+LONGEST_FENCE = 4
 PASSAGE_WORDS = 128
 """A passage ends with the sentence in which it reaches this many words."""
 FEWEST_WORDS = 4
@@ -46,16 +49,35 @@ Heading = tuple[str, int, int]
 
 
 def _marked(lines: Sequence[str]) -> list[Heading]:
-    """Return the headings of a text: those of Markdown if it has marks of Markdown, else its underlined lines."""
+    """Return the headings of a text: those of Markdown if it is Markdown, else its underlined lines."""
     tokens = _markdown().parse("\n".join(lines))
-    found, is_markdown = list[Heading](), False
+    marked, titled = list[Heading](), list[Heading]()
     for number, token in enumerate(tokens):
-        is_markdown |= token.markup[:1] in ("#", "`")
         if token.type == "heading_open" and token.level == 0 and token.map:
             start, end = token.map
-            if token.markup.startswith("#") or end - start == 2:  # a longer one is a paragraph above a line
-                found.append((" ".join(tokens[number + 1].content.split()), start, end))
-    return found if is_markdown else _underlined(lines) or found
+            heading = (" ".join(tokens[number + 1].content.split()), start, end)
+            if token.markup.startswith("#"):
+                marked.append(heading)
+            elif end - start == 2:  # a longer one is a paragraph above a line
+                titled.append(heading)
+    underlined = _underlined(lines)
+    if _is_markdown(lines, tokens, len(underlined)):
+        return sorted([*marked, *titled], key=lambda heading: heading[1])
+    return underlined or titled
+
+
+def _is_markdown(lines: Sequence[str], tokens: Sequence[Token], num_underlined: int) -> bool:
+    """Return whether a text is Markdown: it begins with a # heading, has one of ##, a fence of backticks, or at least
+    as many # headings as underlined titles. Only marks at the start of a line count: indented ones are in another
+    markup's code. A longer row of backticks underlines a title.
+    """
+    marks = [(token, token.map[0]) for token in tokens if token.map and lines[token.map[0]].startswith(("#", "`"))]
+    if any(token.type == "fence" and len(token.markup) <= LONGEST_FENCE for token, _ in marks):
+        return True
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    titles = [(token, at) for token, at in marks if token.type == "heading_open" and lines[at].strip("# \t")]
+    is_sure = any(len(token.markup) > 1 or at == first for token, at in titles)
+    return is_sure or len(titles) >= max(1, num_underlined)
 
 
 @functools.cache

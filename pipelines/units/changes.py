@@ -6,8 +6,9 @@
     a later run  an input with another status is read again and compared with what units read: the same, or an error
 
 Neither file is part of the dataset: on another machine, the status of a file differs. A unit without its hashes is done
-again, like one without its result. An input that was modified within FRESH_S of planning has no status that can be
-trusted: a file system's clock ticks, so an edit right after would leave the same time.
+again, like one without its result. A status has the time of the file's last change, which no program can set back, so
+that an edit is noticed that restores the time of modification. An input that was modified within FRESH_S of planning
+has no status that can be trusted: a file system's clock ticks, so an edit right after would leave the same time.
 """
 
 import time

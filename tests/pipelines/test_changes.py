@@ -124,6 +124,21 @@ def test_the_same_content_with_another_time_or_inode_is_compared_once_and_accept
     assert tree(tmp_path / "out") == finished
 
 
+def test_an_edit_in_place_that_restores_the_time_of_modification_is_noticed(direct, old_head: Path) -> None:
+    assert direct("--input", old_head, *WORDS).code == 0
+    edit(old_head, 100_000)
+    os.utime(old_head, ns=(10**18, 10**18))
+    assert direct("--input", old_head, *WORDS).err == f"pipelines: {old_head}: {CHANGED}\n"
+
+
+def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
+    direct, old_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_run_beam", stopped_after(3, lambda: os.link(old_head, tmp_path / "backup")))
+    assert direct("--input", old_head, *WORDS).code == 0
+    assert "already finished" in direct("--input", old_head, *WORDS).out
+
+
 @pytest.mark.parametrize("how", ["in the middle of the run", "before the next one"])
 def test_a_run_goes_on_with_a_file_that_was_only_touched(
     direct, old_head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, how: str

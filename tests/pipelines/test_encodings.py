@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces, streams
+from clearspan.pipelines.readers.encodings import detected
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units.plan import cut, describe
@@ -174,6 +175,12 @@ def test_what_auto_finds_does_not_depend_on_units_or_packing(
     assert outcome["encodings"] == FOUND
     one, other = ({(row["id"], tuple(row["tokens"])) for row in rows(tmp_path / name)} for name in ("out", "other"))
     assert one == other
+
+
+@pytest.mark.parametrize("text", ["It was £5, and he said “no”: it’s a pity.", "A cup® of ½ a pint, £1."])
+@pytest.mark.parametrize("times", [1, 20])
+def test_signs_of_english_texts_are_no_letters_of_other_languages(text: str, times: int) -> None:
+    assert detected([f"{text}\n".encode("cp1252") * times]) == "cp1252"
 
 
 @pytest.mark.guarantee("encoding-auto")

@@ -129,6 +129,21 @@ def test_underlined_and_overlined_titles_are_headings() -> None:
     ]
 
 
+RST = "Owls\n====\n\nUse::\n\n  # a comment\n  call()\n\nNight\n~~~~~\nThey hunt.\n\n"
+
+
+@pytest.mark.parametrize("end", ["", "Rain\n````````\nIt rains.\n", "Rain\n----\nAs root::\n# make install\n"])
+def test_comments_in_the_code_of_a_text_that_is_no_markdown_are_no_headings(end: str) -> None:
+    assert [title for title, _ in headings(RST + end)] == ["Owls", "Night", *["Rain"] * bool(end)]
+    assert headings("A list\n\n  # a comment\n  call()\n")[0][0] == "A list"
+
+
+@pytest.mark.parametrize("mark", ["# Birds\n", "Owls\n====\nThey hunt.\n\n### Birds\n", "```\n# no\n```\nBirds\n===\n"])
+def test_one_sure_mark_of_markdown_among_underlined_titles_is_enough(mark: str) -> None:
+    titles = [title for title, _ in headings(mark + "Fly.\n\nOwls\n----\nHunt.\n\nRain\n----\nFalls.\n")]
+    assert "Birds" in titles and titles[-2:] == ["Owls", "Rain"] and "no" not in titles
+
+
 def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
     """Every word is in one of the two, and the draw is the same in every run."""
     text = " ".join(topics["assignment"].split())
