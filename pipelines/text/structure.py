@@ -14,11 +14,13 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-
-from markdown_it import MarkdownIt
+from typing import TYPE_CHECKING
 
 from clearspan.common.words import word_spans
 from clearspan.pipelines.text.segmentation import segment
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 UNDERLINE = re.compile(r"([=\-~^*+\"':.#_])\1{2,}[ \t]*")
 PASSAGE_WORDS = 128
@@ -59,8 +61,10 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
 
 
 @functools.cache
-def _markdown() -> MarkdownIt:
+def _markdown() -> "MarkdownIt":
     """Return a parser of CommonMark's blocks: headings, and the code and HTML in which there are none."""
+    from markdown_it import MarkdownIt  # imported late: it takes as long as half of a command's start
+
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
