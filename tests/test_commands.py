@@ -10,8 +10,11 @@ from clearspan.__main__ import COMMANDS, PIPELINES, main
 from clearspan.pipelines.__main__ import KINDS, OTHERS
 from tests.conftest import ROOT
 
-HEAVY = {"apache_beam", "deepspeed", "matplotlib", "sentence_transformers", "sklearn", "torch", "transformers"}
-"""Packages that take half a second or more to import."""
+HEAVY = {
+    *{"apache_beam", "deepspeed", "matplotlib", "sentence_transformers", "sklearn", "torch", "transformers"},
+    *{"markdown_it", "pyarrow.compute", "webdataset"},
+}
+"""Packages that take half a second or more to import, and modules that few calls need."""
 IMPORTED = "import sys; from clearspan.__main__ import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
 
 

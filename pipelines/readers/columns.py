@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
@@ -221,11 +220,13 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
     """Return columns of a batch, those of structs too, by the names that were asked for."""
+    from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
+
     arrays = []
     for path in columns.values():
         array = batch.column(path[0])
         for name in path[1:]:
-            array = pc.struct_field(array, name)  # null where the struct is
+            array = struct_field(array, name)  # null where the struct is
         arrays.append(array)
     return pa.record_batch(arrays, names=list(columns))
 

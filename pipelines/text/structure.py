@@ -15,12 +15,14 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from typing import TYPE_CHECKING
 
 from clearspan.common.words import word_spans
 from clearspan.pipelines.text.segmentation import segment
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 UNDERLINE = re.compile(r"([=\-~^*+\"':.#_`])\1{2,}[ \t]*")
 LONGEST_FENCE = 4
@@ -66,7 +68,7 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
     return underlined or titled
 
 
-def _is_markdown(lines: Sequence[str], tokens: Sequence[Token], num_underlined: int) -> bool:
+def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined: int) -> bool:
     """Return whether a text is Markdown: it begins with a # heading, has one of ##, a fence of backticks, or at least
     as many # headings as underlined titles. Only marks at the start of a line count: indented ones are in another
     markup's code. A longer row of backticks underlines a title.
@@ -81,8 +83,10 @@ def _is_markdown(lines: Sequence[str], tokens: Sequence[Token], num_underlined: 
 
 
 @functools.cache
-def _markdown() -> MarkdownIt:
+def _markdown() -> "MarkdownIt":
     """Return a parser of CommonMark's blocks: headings, and the code and HTML in which there are none."""
+    from markdown_it import MarkdownIt  # imported late: it takes as long as half of a command's start
+
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
