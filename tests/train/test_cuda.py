@@ -225,3 +225,18 @@ def test_batches_that_are_copied_ahead_are_those_that_were_given(device: torch.d
         assert copied.ids.device.type == device.type and torch.equal(copied.ids.cpu(), own.ids)
         assert torch.equal(copied.lists("spans/tokens").values.cpu(), own.lists("spans/tokens").values)
     ahead.close()
+
+
+@pytest.mark.parametrize("window", [None, 16])
+@pytest.mark.parametrize("dropout", [0.0, 1e-6])
+def test_causal_attention_is_that_of_a_cpu(device: torch.device, window: int | None, dropout: float) -> None:
+    """Both kernels, with heads of keys that are shared; a dropout this rare changes no number that counts."""
+    module = nn.Identity()
+    module.is_causal = True
+    query, key, value = inputs(CPU, torch.bfloat16)
+
+    def attended(on: torch.device, rare: float) -> Tensor:
+        states = (query.to(on), key[:, :2].to(on), value[:, :2].to(on))
+        return packed_attention(module, *states, None, rare, None, window, packed=packed_on(on))[0].float().cpu()
+
+    torch.testing.assert_close(attended(device, dropout), attended(CPU, 0.0), atol=2e-2, rtol=2e-2)
