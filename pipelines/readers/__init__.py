@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
@@ -75,8 +76,8 @@ def read_pieces(
                 raise PipelineError(f"{path}: {CHANGED}")
             if entry.status and entry.status.written != status.written:
                 raise PipelineError(f"{path}: {MODIFIED}")
-            if contents is not None:
-                contents.append(identity(root, piece))
+            if contents is not None:  # a sample of a small file is of all its bytes
+                contents.append(entry.sample if entry.sample and _is_small(path, piece) else identity(root, piece))
             try:
                 with _content(path, stored, entry) as stream:
                     yield from _records(root, stream, piece, reading)
@@ -85,7 +86,7 @@ def read_pieces(
                 if (now := storage.status(path)).written != status.written:
                     raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
                 raise
-            if num_read != entry.bytes == storage.size(path) and entry.format not in READERS:
+            if entry.format not in READERS and num_read != entry.bytes == storage.size(path):
                 raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
             is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
             if is_cut or num_read > entry.bytes:
@@ -95,14 +96,16 @@ def read_pieces(
 
 
 def identity(root: str, piece: Piece) -> str:
-    """Return what identifies the content of a piece, and of all else that its reader reads of the file: its sha256, or
-    on an object store the object's own checksum, which needs no download.
+    """Return what identifies the content of a piece, and of all else that its reader reads of the file: its sha256, of
+    a small file its sample, or on an object store the object's own checksum, which needs no download.
     """
     path = storage.join(root, piece.input.name)
     if storage.is_remote(path):
         return storage.checksum(path)
     digest, buffer = hashlib.sha256(), memoryview(bytearray(HASHED_BYTES))
     with storage.open_input(path) as stream:
+        if _is_small(path, piece):
+            return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
         start, end = piece.start, piece.start + piece.bytes
         is_whole = (start, end) == (0, piece.input.bytes)
         beside = [] if is_whole or piece.input.format not in OVERHANG else OVERHANG[piece.input.format](stream, piece)
@@ -112,6 +115,11 @@ def identity(root: str, piece: Piece) -> str:
                 digest.update(buffer[:size])
                 first += size
     return digest.hexdigest()
+
+
+def _is_small(path: str, piece: Piece) -> bool:
+    """Return whether a piece is a whole file on this machine, of which `sniff.sample` takes all bytes."""
+    return not storage.is_remote(path) and piece.start == 0 and piece.bytes == piece.input.bytes <= sniff.WHOLE_BYTES
 
 
 def first_records(

@@ -15,9 +15,9 @@ import pytest
 
 from clearspan.pipelines import run
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import identity, read_pieces
+from clearspan.pipelines.readers import identity, read_pieces, sniff
 from clearspan.pipelines.records import Piece, Reading
-from clearspan.pipelines.units import changes
+from clearspan.pipelines.units import changes, plan
 from clearspan.pipelines.units.plan import cut, find_inputs
 from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import verify
@@ -267,3 +267,15 @@ def test_a_flipped_bit_in_a_learned_tokenizer_is_mended(direct, old_head: Path, 
         again = direct(*words)
         assert again.code == 0 and "was already learned" not in again.out
         assert tree(tmp_path / "learned") == made
+
+
+@pytest.mark.parametrize("size", [sniff.WHOLE_BYTES, sniff.WHOLE_BYTES + 1])
+def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Path, size: int) -> None:
+    path, reading = tmp_path / "a.txt", Reading()
+    path.write_bytes(b"owl\n" * (size // 4) + b"x" * (size % 4))
+    found = find_inputs([str(path)], reading)
+    piece, contents = Piece(plan.make_plan(found, {"options": {}}, 10**9).inputs[0], 0, None), list[str]()
+    list(read_pieces(str(tmp_path), [piece], reading, contents))
+    assert contents == [identity(str(tmp_path), piece)]
+    path.write_bytes(path.read_bytes().replace(b"owl", b"awl", 1))
+    assert contents != [identity(str(tmp_path), piece)]
