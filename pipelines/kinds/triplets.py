@@ -21,21 +21,24 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common import fast_tokenizer
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.ragged import segments
+from clearspan.common.special_tokens import spell_special
 from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, wanted
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
+from clearspan.pipelines.text.tokenization import TokenizerFiles
 
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
@@ -221,6 +224,22 @@ class Triplets(TextKind):
                 mend = "add --nli"
             raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        """Return what the workers need.
+
+        Raises:
+            PipelineError: a prompt spells out a special token, which would be text here and a special token in a model.
+        """
+        files = super().resources(inputs)
+        tokenizer = fast_tokenizer.parse(TokenizerFiles.main(files))
+        for prompt in self.prompt:
+            if spell_special(tokenizer, [prompt]):
+                raise PipelineError(
+                    f"the prompt {prompt!r} spells out a special token, which a model reads as such, and a dataset "
+                    "cannot hold: choose another with --prompt-name (none: no prompt) or --prompt"
+                )
+        return files
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))

@@ -109,6 +109,20 @@ def test_the_ids_of_pairs_are_those_that_the_model_reads_later(
     assert made.prompts == {"tokens": "query: ", "positive": "passage: "}
 
 
+@pytest.mark.parametrize("kind", ["pairs", "triplets"])
+def test_a_prompt_with_a_special_token_is_refused(direct: Command, model: Path, rows: Path, kind: str) -> None:
+    """It would be text in the dataset, and a special token in the exported model."""
+    columns = "--fields" if kind == "pairs" else "--columns"
+    words = (kind, "--input", rows, columns, "title,text", "--tokenizer", model)
+    settings = json.loads((model / INFERENCE).read_text())
+    mark = json.loads((model / "tokenizer_config.json").read_text())["mask_token"]
+    prompts = {name: f"{text}{mark}" for name, text in settings["prompts"].items()}
+    (model / INFERENCE).write_text(json.dumps(settings | {"prompts": prompts}))
+    for ended in (direct(*words), direct(*words, "--prompt", f"{mark} ")):
+        assert ended.code == 1 and "spells out a special token" in ended.err and ended.err.count("\n") == 1
+    assert direct(*words, "--prompt-name", "none").code == 0
+
+
 @pytest.mark.slow
 @pytest.mark.guarantee("prompts-held-out")
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
