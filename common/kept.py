@@ -36,17 +36,18 @@ STALE_S = 24 * 3600
 
 
 def is_whole(path: Path, expected: str) -> bool:
-    """Return whether a file is there and has the SHA-256 `expected`; delete a damaged one, and say so on stderr.
+    """Return whether a file is there and has the SHA-256 `expected`; say on stderr if it is damaged.
+
+    A damaged file stays until the new one takes its place: another process may have put a whole one there by now.
 
     Raises:
-        OSError: the file cannot be read or deleted.
+        OSError: the file cannot be read.
     """
     if not path.exists():
         return False
     if sha256(path) == expected:
         return True
-    path.unlink(missing_ok=True)
-    warn(f"{path}: damaged since it was kept: deleted, and made again")
+    warn(f"{path}: damaged since it was kept: made again")
     return False
 
 

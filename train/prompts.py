@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
-from clearspan.common.fast_tokenizer import load
 from clearspan.common.token_ids import leading_ids
 from clearspan.shards import Dataset
 from clearspan.train.model.source import Inference
@@ -27,6 +26,8 @@ def prompt_tokens(dataset: Dataset) -> dict[str, int]:
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}
+    from clearspan.common.fast_tokenizer import load  # a machine that trains on other texts may lack gigatoken
+
     tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
     return {column: number for column, prompt in prompts.items() if (number := len(leading_ids(tokenizer, prompt)))}
 

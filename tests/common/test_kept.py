@@ -100,6 +100,20 @@ def test_a_file_that_is_not_ours_to_read_is_not_used(
     assert f"the cache cannot be used ({cache / 'a.index'}: Permission denied)" in capsys.readouterr().err
 
 
+def test_a_damaged_file_stays_until_a_whole_one_takes_its_place(cache: Path) -> None:
+    """Another process may have put a whole one there since, and read it now."""
+    read(Maker())
+    path, was_there = cache / "a.index", list[bool]()
+    path.write_bytes(b"damaged")
+
+    def make(target: Path) -> None:
+        was_there.append(path.exists())
+        target.write_bytes(CONTENT)
+
+    with kept("a.index", make) as made:
+        assert made.read_bytes() == CONTENT and was_there == [True]
+
+
 def test_a_failed_try_leaves_nothing(cache: Path) -> None:
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
