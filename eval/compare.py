@@ -18,6 +18,7 @@ from typing import Annotated
 
 import numpy as np
 
+from clearspan.common.encoder.prompts import Sides
 from clearspan.common.options import Flag, Json, Options, Quiet, run
 from clearspan.common.terminal import printable, say
 from clearspan.eval import results
@@ -138,6 +139,9 @@ def _settings_notes(a: Results, b: Results) -> list[str]:
         for key in ("protocol", "seed", "precision", "pooling")
         if a.environment.get(key) != b.environment.get(key)
     ]
+    of_a, of_b = (Sides(**each.environment.get("prompts", {})) for each in (a, b))
+    if of_a != of_b:
+        notes.append(f"prompts: {of_a} in A; {of_b} in B")
     if a.environment.get("fingerprint") and a.environment.get("fingerprint") == b.environment.get("fingerprint"):
         notes.append("A and B are the same model")
     return notes

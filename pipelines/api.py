@@ -81,7 +81,7 @@ def search(
     top: int = 10,
     prompt_name: str | None = None,
     index: str | None = None,
-    hybrid: float | bool = False,
+    hybrid: float | bool | None = False,
     device: str = "auto",
 ) -> list[list[Hit]]:
     """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
@@ -103,7 +103,7 @@ def search(
         ManifestError, ShardError: the dataset is missing or damaged.
     """
     texts = (queries,) if isinstance(queries, str) else tuple(queries)
-    weight = None if hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
+    weight = None if hybrid is None or hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
     given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "hybrid": weight, "device": device}
     try:
         options = Search(folder=str(vectors), model=str(model), query=texts, quiet=True, **given)

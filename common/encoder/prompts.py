@@ -121,7 +121,7 @@ class Prompts:
         return "; ".join(lines)
 
     def _named(self, name: str) -> str:
-        if name in self.texts:
+        if isinstance(name, str) and name in self.texts:  # in Python, it may be anything
             return self.texts[name]
         if name == NONE:
             return ""

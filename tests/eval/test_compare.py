@@ -105,6 +105,17 @@ def test_the_table_says_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[6:] == ["note: protocol: full in A, fast in B", "note: seed: 1111 in A, 7 in B"]
 
 
+def test_other_prompts_are_told_also_beside_results_from_before_there_were_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = {"query": "query: ", "document": "passage: ", "other": ""}
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK)})
+    b = write(tmp_path / "b", {"MR": accuracy(STRONG)}, prompts=prompts)
+    used = "'query: ' before queries, 'passage: ' before documents, no prompt before other texts"
+    assert compared(capsys, a, b)["notes"] == [f"prompts: no prompt before every text in A; {used} in B"]
+    assert compared(capsys, b, b)["notes"] == []
+
+
 def test_tasks_of_one_alone_and_other_data_are_named_and_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
