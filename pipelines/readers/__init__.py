@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
@@ -67,32 +68,47 @@ def read_pieces(
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
     """
-    for piece in pieces:
-        entry, path = piece.input, storage.join(root, piece.input.name)
-        with storage.open_input(path) as stored:
-            status = storage.status(path)
-            is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
-            if status.bytes != entry.bytes or not is_planned:
-                raise PipelineError(f"{path}: {CHANGED}")
-            if entry.status and entry.status.written != status.written:
-                raise PipelineError(f"{path}: {MODIFIED}")
-            if contents is not None:  # a sample of a small file is of all its bytes
-                contents.append(entry.sample if entry.sample and _is_small(path, piece) else identity(root, piece))
-            try:
-                with _content(path, stored, entry) as stream:
-                    yield from _records(root, stream, piece, reading)
-                    num_read = stored.tell()
-            except PipelineError:
-                if (now := storage.status(path)).written != status.written:
-                    raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
-                raise
-            if entry.format not in READERS and num_read != entry.bytes == storage.size(path):
-                raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
-            is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
-            if is_cut or num_read > entry.bytes:
-                raise PipelineError(f"{path}: {CHANGED}")
-            if storage.status(path).written != status.written:
-                raise PipelineError(f"{path}: {MODIFIED}")
+    with ThreadPoolExecutor(1) as beside:  # it hashes while the records are read
+        for piece in pieces:
+            yield from _read_piece(root, piece, reading, contents, beside)
+
+
+def _read_piece(
+    root: str, piece: Piece, reading: Reading, contents: list[str] | None, beside: Executor
+) -> Iterator[Record]:
+    """Yield the records of a piece, while `beside` computes its identity."""
+    entry, path = piece.input, storage.join(root, piece.input.name)
+    with storage.open_input(path) as stored:
+        status = storage.status(path)
+        is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
+        if status.bytes != entry.bytes or not is_planned:
+            raise PipelineError(f"{path}: {CHANGED}")
+        if entry.status and entry.status.written != status.written:
+            raise PipelineError(f"{path}: {MODIFIED}")
+        known = beside.submit(_identity, root, piece) if contents is not None else None
+        try:
+            with _content(path, stored, entry) as stream:
+                yield from _records(root, stream, piece, reading)
+                num_read = stored.tell()
+        except PipelineError:
+            if (now := storage.status(path)).written != status.written:
+                raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
+            raise
+        if entry.format not in READERS and num_read != entry.bytes == storage.size(path):
+            raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
+        is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
+        if is_cut or num_read > entry.bytes:
+            raise PipelineError(f"{path}: {CHANGED}")
+        if contents is not None and known is not None:
+            contents.append(known.result())
+        if storage.status(path).written != status.written:
+            raise PipelineError(f"{path}: {MODIFIED}")
+
+
+def _identity(root: str, piece: Piece) -> str:
+    """Return the identity of a piece; that of a small file is the sample of it that planning took."""
+    is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
+    return piece.input.sample if is_known else identity(root, piece)
 
 
 def identity(root: str, piece: Piece) -> str:
