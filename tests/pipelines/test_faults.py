@@ -20,7 +20,7 @@ from clearspan.pipelines.text import tokenization
 from clearspan.pipelines.text.tokenization import TokenizerFiles
 from clearspan.shards import storage, verify
 
-READING = ("exists", "open_input", "read_bytes", "file_sizes", "size", "find")
+READING = ("exists", "open_input", "read_bytes", "file_sizes", "status", "find")
 WRITING = ("remove", "publish_bytes", "publish_file")
 CHANGING = (*WRITING, "fsync", "replace")
 """Calls that leave something behind."""
