@@ -5,7 +5,7 @@
     rows   checksums(rows, keys)                        one a row, if a few of many rows are read
 
 A copy may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do not
-notice: an index with a block of zeros gives other hits. Hashing takes about half a second for a gigabyte.
+notice: an index with a block of zeros gives other hits. Hashing a file reads all of it.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The form in which two texts are compared: texts of one key are the same text.
 
-    " The  Owl\n" ──> letter case and Unicode form (NFKC_Casefold, Unicode 5.18) ──> "the owl" ──> key ──> hash
+    " The  Owl\n" ──> letter case and Unicode form (NFKC_Casefold) ──> "the owl" ──> key ──> hash
     "ＴＨＥ OWL"  ──> one space between words ─────────────────────────────────────^
 
 Deduplication, the held-out part and the tasks on held-out texts compare texts by it, and nothing else does: what is
