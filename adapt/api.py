@@ -1,6 +1,6 @@
 """Adapting from Python: `clearspan adapt` in a process of its own.
 
-inputs, model, options, recipe keys ──> python -m clearspan.train.adapt ──> output folder ──> Adapted
+inputs, model, options, recipe keys ──> python -m clearspan.adapt ──> output folder ──> Adapted
 """
 
 import dataclasses
@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked
-from clearspan.train.adapt.__main__ import STATE
 from clearspan.train.api import Overrides, assignments
 
 
@@ -77,7 +77,7 @@ def adapt(
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
     with naming_keywords():
         try:
-            run_module("clearspan.train.adapt", [*keys, *line], "adapt", quiet)
+            run_module("clearspan.adapt", [*keys, *line], "adapt", quiet)
         except CommandError as error:
             if error.code == 2:
                 raise UsageError(str(error)) from None
