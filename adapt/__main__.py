@@ -1,33 +1,42 @@
-"""Adapt a model to texts of your own, and measure whether that helped: `clearspan adapt`.
+"""Find what searches texts of your own best, and train a model that might: `clearspan adapt`.
 
-    texts ──> documents or pairs ──> DIR/texts ──> train ──> DIR/run ──> eval --tasks heldout ──> DIR/report.html
-                                             better, worse or no difference ──> DIR/model, DIR/adapt.json
+    texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> judge ──> DIR/verdict.json
+                     take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
+                     the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
-Where a text has a title, the two are a pair: training contrasts the pairs, and crops of the texts, and the verdict is
-on finding the text of a held-out title. Without titles it trains on crops, and finds one crop of a held-out text by
-another. Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with
-the vectors that the encoder in DIR gives to single tokens.
+Where a text has a title, the two are a pair: training teaches the title to find its text, and not texts that are near
+it and wrong, which are mined from the whole collection. Without titles it trains on crops of the texts. Without --model
+it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the vectors that the
+encoder in DIR gives to single tokens.
+
+A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
+candidate, and the weight of each model beside BM25. The verdict is of the other half: its titles, or crops, find their
+texts among all texts of the collection. It compares the trained model with what needs no training: BM25, the given
+model as it is, and each of them beside BM25. `--queries FILE` judges by questions of your own too; from 50 on, they
+decide.
+
+DIR holds what won, ready for use: `clearspan search DIR "..."` needs nothing else.
 
 A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
 before a text. Crops of texts, and static encoders, have none.
 
-Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
-the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
-DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped,
-unless a text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a
-finished command left is checked before it is used again, and made again if it is damaged or gone.
+Each step is a command of this project, printed before it runs. The same command continues where it stopped, unless a
+text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a finished
+command left is checked before it is used again, and made again if it is damaged or gone.
 """
 
 import signal
 import sys
 from collections.abc import Sequence
 
-from clearspan.adapt.finish import finish
+from clearspan.adapt.delivery import deliver, finish
+from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.outcome import decide
 from clearspan.adapt.recipe import EVALUATED
 from clearspan.adapt.running import run
 from clearspan.adapt.state import read_state
-from clearspan.adapt.steps import recipe_keys, steps, title
+from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError
 from clearspan.common.options import run as run_command
@@ -58,13 +67,16 @@ def work(options: Adapt) -> int:
             keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
             load_recipe(options.recipe, keys)
         if options.dry_run:
-            lines = [f"{title(number, step, options)}\n$ {step}" for number, step in enumerate(steps(options), 1)]
-            terminal.say("\n".join(lines))
+            every = [*steps(options), embedding(options)]
+            terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             return 0
         with files.locked(options.output):
-            for number, step in enumerate(steps(options), 1):
-                run(number, step, state, options)
-            finish(options, state)
+            for step in steps(options):
+                run(step, state, options)
+            outcome = decide(Verdicts.read(options.output / VERDICT))
+            deliver(outcome, state, options)
+            run(embedding(options), state, options)
+            finish(outcome, state, options)
     except CommandError as error:
         print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
         return error.code

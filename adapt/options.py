@@ -1,4 +1,4 @@
-"""The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, the model to train."""
+"""The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, models, kept fields."""
 
 import functools
 from dataclasses import dataclass
@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.commands import UsageError
-from clearspan.common.encoder.prompts import Prompts, Sides, check_two
+from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
 
+TRAINED, UNTRAINED, BM25 = "trained", "untrained static", "BM25"
+"""Names in the verdict: the model after training, the static encoder before it, and the words alone."""
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
+QUERIES = (
+    "questions of your own, to judge by: .csv, .tsv or .jsonl with query and text (the right one), or query and id"
+)
+KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
@@ -37,6 +43,8 @@ class Adapt(Options):
     model: Annotated[str | None, Flag(WHICH, "DIR")] = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
+    queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
     dry_run: Annotated[bool, Flag("print the commands; run none")] = False
@@ -44,6 +52,8 @@ class Adapt(Options):
 
     def check(self) -> None:
         """Raise UsageError for options that do not fit together, with each other or with the texts."""
+        if self.queries and not self.queries.is_file():
+            raise UsageError(f"--queries {self.queries}: no such file")
         if self.fields and self.alone:
             raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
         if self.fields and len(self.fields) != 2:
@@ -105,3 +115,32 @@ class Adapt(Options):
     def base(self) -> Path:
         """The folder of the model that is trained."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
+
+    @property
+    def trained(self) -> Path:
+        """The folder of the model after training."""
+        return self.output / "run" / "model"
+
+    @property
+    def untrained(self) -> dict[str, Path]:
+        """The models that a user could take without training, by their names in the verdict."""
+        found = {UNTRAINED: self.base} if self.starts else {}
+        if self.encoder is not None:
+            name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
+            found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
+        return found
+
+    @functools.cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The fields that hits show: the given ones, or those that the inputs have under usual names."""
+        from clearspan.adapt.fields import find_kept
+
+        if self.keep_fields:
+            return () if self.keep_fields == (NONE,) else self.keep_fields
+        title = self.titles[:1] if self.titles else ()
+        return (*title, *(name for name in find_kept(self.inputs, self.encoding) if name not in title))
+
+    @property
+    def id_field(self) -> str | None:
+        """The field of a text's id: the first that is kept, apart from the title."""
+        return next((name for name in self.kept if not self.titles or name != self.titles[0]), None)

@@ -11,6 +11,8 @@ from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.sealed import seal, unseal
 
 STATE = "adapt.json"
+FORMAT = 2
+"""Version of the steps and of what they leave: a folder of another one is refused, not mixed."""
 
 
 def read_state(options: Adapt) -> dict[str, Any]:
@@ -30,17 +32,20 @@ def read_state(options: Adapt) -> dict[str, Any]:
         raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
         raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
-    state: dict[str, Any] = {"steps": {}, "given": given and model_sha256(given)}
+    state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
     if not path.is_file():
         if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
             raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
         return state
     try:
         saved = unseal(path.read_bytes(), optional=True)
+        is_earlier = saved.get("format") != FORMAT
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
     except (ValueError, KeyError, TypeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else error
         raise UsageError(f"{path}: is not a file of this command ({reason}): name another --output") from None
+    if is_earlier:
+        raise UsageError(f"--output {options.output}: another version of this command made it: name another --output")
     if not same:
         raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
     return state
