@@ -64,6 +64,7 @@ setup(
         "sentence-transformers>=6.0,<7",
         "tabulate>=0.9",
         "tensorboard>=2.17",
+        "threadpoolctl>=3.1",
         "torch>=2.11",
         "tqdm>=4.66",
     ],
@@ -73,6 +74,7 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
+            "PyStemmer>=2.2.0.3,<4",
             "duckdb>=1.1",
             "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",
@@ -104,6 +106,7 @@ setup(
         "web": ["fastwarc>=2.0,<3", "resiliparse>=2.0,<3"],
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
         "faiss": ["faiss-cpu>=1.12,<2"],
+        "search": ["PyStemmer>=2.2.0.3,<4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",
