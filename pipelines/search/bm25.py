@@ -64,9 +64,7 @@ class Index:
         bounds = counts.indptr.tolist()
         found = zip(counts.indices.tolist(), counts.data.tolist(), strict=True)
         of_all = list(found)
-        return Scores(
-            [of_all[start:end] for start, end in itertools.pairwise(bounds)], lists, self._num_rows
-        )
+        return Scores([of_all[start:end] for start, end in itertools.pairwise(bounds)], lists, self._num_rows)
 
 
 class Scores:
