@@ -146,4 +146,4 @@ def test_a_figure_without_rows_is_an_empty_one() -> None:
 
 def test_characters_are_ascii_where_the_terminal_has_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
-    assert text_bars(Bars([BM25]), 60) == ["BM25  ==================================|---|  40.90 [39.0, 43.0]"]
+    assert text_bars(Bars([BM25]), 60) == ["BM25  ==============================|--|  40.90 [39.0, 43.0]"]
