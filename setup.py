@@ -41,6 +41,7 @@ setup(
     packages=find_packages(include=["clearspan*"]),
     package_data={
         "clearspan": ["py.typed"],
+        "clearspan.pipelines.serve": ["page/*"],
         "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
@@ -94,8 +95,10 @@ setup(
             "pytorch-metric-learning>=2.8",
             "resiliparse>=2.0,<3",
             "ruff>=0.9",
+            "starlette>=1.0,<2",
             "types-PyYAML",
             "types-tqdm",
+            "uvicorn>=0.30,<1",
         ],
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
@@ -103,6 +106,7 @@ setup(
         "language": ["py3langid>=0.4,<0.5"],
         "web": ["fastwarc>=2.0,<3", "resiliparse>=2.0,<3"],
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
+        "serve": ["starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [

@@ -51,6 +51,7 @@ COMMANDS = {
     "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
     "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model"),
     "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries"),
+    "serve": Command(PIPELINES, "a page on this machine to search them by model, BM25 and both, side by side"),
     "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""

@@ -21,6 +21,11 @@ def words(text: str) -> list[str]:
     return found
 
 
+def places(text: str) -> list[tuple[int, int]]:
+    """Return (start, end) of each of `words(text)`, in characters."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Return (start, end) of everything between spaces, in characters: words with their punctuation."""
     return [match.span() for match in _UNIT.finditer(text)]
