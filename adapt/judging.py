@@ -42,7 +42,7 @@ class Judging(Options):
     untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
     queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
     prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
-    output: Annotated[Path, Flag("file to write", "FILE", output=True)]
+    output: Annotated[Path, Flag("file to write", "FILE")]
 
     @property
     def entrants(self) -> list[Entrant]:
