@@ -33,9 +33,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "adapt": Command(
-        "clearspan.train.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"
-    ),
+    "adapt": Command("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
     "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
     "documents": Command(PIPELINES, "long documents -> dataset of token shards"),
     "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
+from clearspan.common.encoder.embedder import cache_of, encode_of
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import write_bytes, write_text
@@ -23,7 +24,6 @@ from clearspan.common.plugins import PluginError
 from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
-from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.lexical import Hybrid, Lexical, encoder_of, is_baseline
 from clearspan.eval.models.load import load
@@ -230,11 +230,8 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
 
 def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
     """Return what embeds texts with a prompt before each, and keeps their embeddings."""
-    key = model.cache_key(prompt) if request.cached else None
-    cache = Cache(request.cached / key, model.dim) if request.cached and key else None
-    shown = not request.quiet
-    encode = functools.partial(model.encode_after, prompt, batch_tokens=request.batch_tokens, progress=shown)
-    return Embedder(encode, cache)
+    cache = cache_of(model, prompt, request.cached)
+    return Embedder(encode_of(model, prompt, request.batch_tokens, progress=not request.quiet), cache)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

@@ -24,7 +24,7 @@ from clearspan.common.words import words
 from clearspan.eval.models.similarity import Joined, Similarity, TextPairs, UnscoredError, Vectors, products
 
 _BLOCK_SCORES = 1 << 24
-_DECIMALS = 12  # as eval.models.embed.cosines
+_DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
 class _Fitted(NamedTuple):

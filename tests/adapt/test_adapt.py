@@ -11,11 +11,14 @@ import pytest
 import torch
 
 import clearspan
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import finish, running
+from clearspan.adapt import recipe as adapt_recipe
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError
 from clearspan.eval import compare, results
 from clearspan.eval.api import load_model
-from clearspan.train.adapt import __main__ as adapt
-from clearspan.train.adapt import recipe as adapt_recipe
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     """Killed before training and before the evaluation; each command runs once, apart from the one that compares its
     inputs, and the gain exceeds noise. Then a model of the same name is another one.
     """
-    output, ran, run_module = tmp_path / "adapted", [], adapt.run_module
+    output, ran, run_module = tmp_path / "adapted", [], running.run_module
 
     def killed_before(module: str) -> None:
         def run(name: str, *words: object) -> None:
@@ -67,7 +70,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
             ran.append(name)
             run_module(name, *words)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(adapt, "run_module", run)
+        monkeypatch.setattr(running, "run_module", run)
 
     given = Path(shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "given"))
     command = [
@@ -91,7 +94,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     second = capsys.readouterr().out
     assert second.splitlines()[-2:] == first.splitlines()[-2:] and second.count("# finished") == 3
 
-    found = json.loads((output / adapt.STATE).read_text())
+    found = json.loads((output / STATE).read_text())
     assert found["verdict"] == "better" and found["low"] > 3
     assert first.splitlines()[-2].startswith(f"better: MRR on held-out texts +{found['difference']:.2f} [")
     assert found["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
@@ -144,7 +147,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     ],
 )
 def test_the_verdict_is_that_of_the_interval(low: float, high: float, word: str) -> None:
-    assert adapt.verdict(low, high) == word
+    assert finish.verdict(low, high) == word
 
 
 @pytest.mark.parametrize(
@@ -161,10 +164,10 @@ def test_the_better_model_is_delivered(
     monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
     scores = SimpleNamespace(scores={"heldout": {"mrr": 50.0}}, environment={})
     monkeypatch.setattr(results, "read", lambda folder: scores)
-    options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
-    adapt.finish(options, {"steps": {}})
+    options = Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
+    finish.finish(options, {"steps": {}})
     assert (tmp_path / "out/model/config.json").read_text() == copied
-    assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
+    assert json.loads((tmp_path / "out" / STATE).read_text())["verdict"] == finish.verdict(low, high)
 
 
 @pytest.mark.parametrize(
@@ -271,5 +274,5 @@ def test_bad_input_is_one_line(
         raise CommandError("the command's own line", 2)
 
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
-    monkeypatch.setattr(adapt, "run_module", refuse)
+    monkeypatch.setattr(running, "run_module", refuse)
     assert complaint() == "the command's own line\n"
