@@ -64,8 +64,8 @@ class Kind:
     Attributes:
         columns: the columns, as name:type.
         optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
-            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for columns of any names
-            that begin so, whose types are among FIELD_TYPES.
+            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for columns of any
+            names that begin so, whose types are among FIELD_TYPES.
         layout: how the rows lie in a tar.
         statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
