@@ -7,9 +7,9 @@ from typing import Annotated
 from annotated_types import Ge, Lt
 
 from clearspan.common.compute import AUTO, Device, Precision
+from clearspan.common.encoder.cache import default_folder
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
-from clearspan.common.files import cache_folder
 from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.eval.files import existing_folder
@@ -106,7 +106,7 @@ class Request(Options):
     def cached(self) -> Path | None:
         """Folder of cached embeddings, or None for no cache."""
         try:
-            return None if self.cache == NO_CACHE else self.cache or cache_folder() / "embeddings"
+            return None if self.cache == NO_CACHE else self.cache or default_folder()
         except OSError:  # the user has no home folder
             return None
 

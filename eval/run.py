@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
+from clearspan.common.encoder.embedder import cache_of, encode_of
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import write_bytes, write_text
@@ -23,7 +24,6 @@ from clearspan.common.plugins import PluginError
 from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
-from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid, encoder_of
 from clearspan.eval.models.lexical import Lexical, is_baseline
@@ -31,7 +31,8 @@ from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.report.summary import RANKED, Summary, report_lead, report_sections
+from clearspan.eval.report.sections import RANKED, report_lead, report_sections, report_title
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import (
     EXAMPLES,
@@ -101,8 +102,13 @@ def evaluate(request: Request) -> list[Scored]:
     if evaluated:
         evaluated = with_differences(evaluated)
         summary = Summary(evaluated)
-        title = f"Evaluation of {', '.join(summary.names)}"
-        write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
+        write_report(
+            request.output / REPORT,
+            report_title(summary),
+            report_sections(summary),
+            report_lead(summary),
+            summary.warnings,
+        )
     if failed:
         names = ", ".join(scored.results.model for scored in evaluated)
         others = f" (scored, in {request.output}: {names})" if evaluated else ""
@@ -231,11 +237,8 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
 
 def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
     """Return what embeds texts with a prompt before each, and keeps their embeddings."""
-    key = model.cache_key(prompt) if request.cached else None
-    cache = Cache(request.cached / key, model.dim) if request.cached and key else None
-    shown = not request.quiet
-    encode = functools.partial(model.encode_after, prompt, batch_tokens=request.batch_tokens, progress=shown)
-    return Embedder(encode, cache)
+    cache = cache_of(model, prompt, request.cached)
+    return Embedder(encode_of(model, prompt, request.batch_tokens, progress=not request.quiet), cache)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

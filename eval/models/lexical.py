@@ -22,7 +22,7 @@ from clearspan.common.ranking import BM25
 from clearspan.common.words import words
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
 
-_DECIMALS = 12  # as eval.models.embed.cosines
+_DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
 class _Fitted(NamedTuple):

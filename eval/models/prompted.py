@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.common.encoder.prompts import Sides
-from clearspan.eval.models.embed import Embedder, unit_vectors
+from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
+from clearspan.adapt import __main__ as adapt
 from clearspan.common.encoder.folder import load as load_model
 from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data.heldout import read_dataset
@@ -20,7 +21,6 @@ from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.shards import Dataset
-from clearspan.train.adapt import __main__ as adapt
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.distill import main as distill

@@ -10,10 +10,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data import heldout
 from clearspan.eval.files import DataError, MissingDataError
-from clearspan.eval.models.embed import Embedder, Encode
+from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev

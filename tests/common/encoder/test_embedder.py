@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.encoder.batching import batches_by_length
-from clearspan.eval.models.cache import Cache
-from clearspan.eval.models.embed import Embedder, unit_vectors
+from clearspan.common.encoder.cache import Cache
+from clearspan.common.encoder.embedder import Embedder, unit_vectors
 
 
 class Recorder:
@@ -78,7 +78,7 @@ def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp
 def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearspan.eval.models.embed._CHUNK", 10)
+    monkeypatch.setattr("clearspan.common.encoder.embedder._CHUNK", 10)
     texts = [f"{number}" for number in range(35)]
     encoder = Recorder()
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common import kept
-from clearspan.common.files import atomic_write, remove_temporaries
+from clearspan.common.files import atomic_write, cache_folder, remove_temporaries
 from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line, warn
 
@@ -36,6 +36,11 @@ _ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
 _ROWS, _HASHES = ".rows.npy", ".hashes.npy"
 _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
 """The form of the name of a file of ours, which may be deleted."""
+
+
+def default_folder() -> Path:
+    """Return the folder of all cached embeddings, if no other is named."""
+    return cache_folder() / "embeddings"
 
 
 class Cache:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.encoder.cache import Cache
+from clearspan.common.encoder.embedder import Embedder
 from clearspan.common.files import TEMPORARY
-from clearspan.eval.models.cache import Cache
-from clearspan.eval.models.embed import Embedder
 
 DIM = 6
 FORK = multiprocessing.get_context("fork")
