@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from clearspan.common.encoder.cache import default_folder
-from clearspan.common.records import DataError
-from clearspan.eval.verdict import Entrant, Verdict, judge
-
 from clearspan.adapt.options import TRAINED, UNTRAINED
 from clearspan.common import files
+from clearspan.common.encoder.cache import default_folder
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
+from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
+from clearspan.eval.verdict import Entrant, Verdict, judge
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1

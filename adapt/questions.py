@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from clearspan.common.queries import Query, read_queries
-
 from clearspan.common import files
 from clearspan.common.commands import UsageError
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.common.progress import counted
+from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import TABLES, read_pieces
