@@ -170,6 +170,11 @@ class Study:
         }
 
 
+def verdict(low: float, high: float) -> str:
+    """Return what the 95 % interval of a difference says."""
+    return "better" if low > 0 else "worse" if high < 0 else "no difference"
+
+
 def processor_seconds() -> float:
     """Return the processor time of all finished commands."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
