@@ -1,7 +1,11 @@
 """The score on `training.eval_data` during training.
 
 SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlation of cosines with scores
-`heldout`: data.NAME.validation ─────> embeddings ──> MRR: given one crop of a text, find the other
+`heldout`: data.NAME.validation ─────> titles, or crops ─┐
+           data.NAME.path, validation ─> hard texts ─────┴──> embeddings ──> MRR: given a title, find its text
+
+The texts that are ranked are those of the titles, and others that BM25 ranks near to them, from both parts of the
+dataset: what a search in all texts would have to tell apart, at a bounded cost (`training.eval_texts`).
 
 Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
 """
@@ -13,10 +17,12 @@ from typing import Any
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data import heldout
+from clearspan.eval.data.narrowed import narrowed
+from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.prompted import Prompted
-from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
+from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
@@ -24,6 +30,8 @@ from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.options import HELD_OUT, Recipe
 
+MOST_LOOKED_AT = 50_000
+"""Most texts of a dataset among which hard ones are looked for."""
 DevScore = Callable[[Learner], float]
 """Function of a learner; higher is better."""
 Encoded = Callable[[str], Encode]
@@ -63,9 +71,29 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
     """Return the score on the held-out texts."""
-    held = {name: data.validation for name, data in recipe.data.items() if data.validation}
-    folders = [folder for name, folder in held.items() if datasets[name].kind.has_tokens]
+    held = {name: (data.path, data.validation) for name, data in recipe.data.items() if data.validation}
+    folders = [both for name, both in held.items() if datasets[name].kind.has_tokens]
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
-    collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING, picking=True).collection for folder in folders]
-    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections)
+    for _, validation in folders:
+        # Complains before training of what cannot be ranked.
+        heldout.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
+
+    @functools.cache  # read by the rank that evaluates, when it first does
+    def collections() -> list[Collection]:
+        return [judging(*each, recipe.training.eval_texts) for each in folders]
+
+    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections())
+
+
+def judging(path: str, validation: str, most: int) -> Collection:
+    """Return the queries that pick checkpoints of a dataset, at most `most` / 2, among at most `most` of its texts.
+
+    Args:
+        path, validation: folders of the training part and of the held-out part.
+
+    Raises:
+        DataError: a dataset is damaged, or has too few held-out texts.
+    """
+    held = heldout.read_dataset(validation, max(most // 2, heldout.FEWEST_TEXTS), True, path, MOST_LOOKED_AT)
+    return narrowed(held.collection, most)
