@@ -1,0 +1,307 @@
+"""The verdict: recomputed by plain numpy, among all texts, with weights that other queries chose, by one bootstrap."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bm25s import BM25
+
+from clearspan import make_dataset
+from clearspan.common.words import words
+from clearspan.eval.contest import Contest, Result
+from clearspan.eval.data import heldout
+from clearspan.eval.data.dataset_texts import DatasetTexts
+from clearspan.eval.data.heldout import HeldOut
+from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.files import DataError
+from clearspan.eval.models.hybrid import WEIGHTS, Beside
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.ranks import Ranks
+from clearspan.eval.scores import Examples, interval, resampled
+from clearspan.eval.verdict import Entrant, Verdict, decide, judge
+
+LETTERS = """
+import numpy as np
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+def embed(texts):
+    return np.array([[text.lower().count(letter) for letter in LETTERS] for text in texts], np.float32)
+def pairs(texts):
+    both = [left + right for left in LETTERS for right in LETTERS]
+    return np.array([[text.lower().count(pair) for pair in both] for text in texts], np.float32) + 1e-3
+def constant(texts):
+    return np.ones((len(texts), 3), np.float32)
+def broken(texts):
+    return np.full((len(texts), 3), np.nan, np.float32)
+def noise(texts):
+    return np.array([np.random.default_rng(abs(hash(text)) % 2**32).standard_normal(64) for text in texts])
+"""
+ABOUT = "counts"
+
+
+@pytest.fixture(scope="module")
+def rows(shared_data: Path) -> list[dict[str, str]]:
+    """300 sentences of Wikipedia: the first words, and the whole in another order."""
+    lines = (shared_data / "sentences/wiki1m_head_11914.txt").read_text("utf-8").splitlines()
+    cut = [line.split() for line in lines if len(line.split()) > 16][:300]
+    return [{"title": " ".join(each[2:9:2]), "text": " ".join(each[1:])} for each in cut]
+
+
+@pytest.fixture(scope="module")
+def dataset(rows: list[dict[str, str]], shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = shared_data / "tokenizers/bert-base-uncased"
+    options = {"tokenizer": tokenizer, "fields": ["title", "text"], "holdout_fraction": 0.5, "quiet": True}
+    make_dataset("pairs", folder / "rows.jsonl", folder / "shards", **options)
+    return folder / "shards"
+
+
+@pytest.fixture
+def models(own_module: Callable[[str], str]) -> Iterator[str]:
+    yield own_module(LETTERS)
+
+
+def entrants(module: str, trained: str, untrained: str) -> list[Entrant]:
+    return [
+        Entrant("trained", f"{module}:{trained}", ABOUT, is_trained=True),
+        Entrant(untrained, f"{module}:{untrained}", ABOUT),
+    ]
+
+
+def z(scores: np.ndarray) -> np.ndarray:
+    centered = scores - scores.mean(axis=1, keepdims=True)
+    deviation = scores.std(axis=1, keepdims=True)
+    return np.divide(centered, deviation, out=np.zeros_like(centered), where=deviation > 0)
+
+
+def reciprocal(scores: np.ndarray, right: list[int]) -> np.ndarray:
+    own = scores[np.arange(len(right)), right][:, None]
+    return 1 / (1 + (scores > own + 1e-7).sum(axis=1))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.slow
+def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models: str) -> None:
+    verdict = judge(entrants(models, "pairs", "embed"), dataset)
+    held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
+    texts = [parts[1] for parts in (*held.values(), *trained.values())]
+    picks = np.array([heldout._picks(title) for title, _ in held.values()])
+    titles = [title for title, _ in held.values()]
+    assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
+    assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
+    right = list(range(len(titles)))
+    index = BM25()
+    index.index([words(text.lower()) for text in texts], show_progress=False)
+    by_words = np.array([index.get_scores(words(title.lower())) for title in titles])
+    module = __import__(models)
+    scores = {"BM25": (by_words, None)}
+    for name, function in (("trained", module.pairs), ("embed", module.embed)):
+        cosines = unit(function(titles)) @ unit(function(texts)).T
+        mixed = [weight * z(cosines) + (1 - weight) * z(by_words) for weight in WEIGHTS]
+        means = [reciprocal(each, right)[picks].mean() for each in mixed]
+        best = max(range(len(WEIGHTS)), key=lambda place, means=means: (round(means[place], 9), -abs(place - 7)))
+        scores |= {name: (cosines, None), f"{name} + BM25": (mixed[best], WEIGHTS[best])}
+    values = {name: reciprocal(each, right) for name, (each, _) in scores.items()}
+    assert {system.name for system in verdict.systems} == {*values}
+    for system in verdict.systems:
+        assert system.weight == scores[system.name][1], system.name
+        assert system.mrr == pytest.approx(100 * values[system.name][~picks].mean(), abs=0.005), system.name
+    chosen = [
+        max(names, key=lambda name: values[name][picks].mean())
+        for names in (["trained", "trained + BM25"], ["BM25", "embed", "embed + BM25"])
+    ]
+    assert chosen == [verdict.best_trained, verdict.best_untrained]
+    gain = 100 * (values[chosen[0]] - values[chosen[1]])[~picks].mean()
+    assert verdict.difference == pytest.approx(gain, abs=0.005)
+    assert verdict == Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.slow
+def test_a_model_that_wins_among_few_texts_and_loses_among_all_is_not_taken(
+    dataset: Path, own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A title is nearer to its text than to any other held-out text, and nearer to all texts of the training part."""
+    held = dict(DatasetTexts(dataset / "validation", 10_000))
+    places = {text: place for place, parts in enumerate(held.values()) for text in parts[:1]}
+    rights = {parts[1]: place for place, parts in enumerate(held.values())}
+    (tmp_path / "places.json").write_text(json.dumps([places, rights]))
+    module = own_module(f"""
+import json, numpy as np
+TITLES, TEXTS = json.load(open({str(tmp_path / "places.json")!r}))
+def embed(texts):
+    rows = np.zeros((len(texts), len(TEXTS) + 1), np.float32)
+    for row, text in zip(rows, texts):
+        if text in TITLES:
+            row[TITLES[text]], row[-1] = 0.6, 0.8
+        else:
+            row[TEXTS.get(text, -1)] = 1
+    return rows
+""")
+    few = heldout.read_dataset(dataset / "validation")
+    part = few.collection
+    embed = __import__(module).embed
+    alone = reciprocal(embed(part.queries) @ embed(part.documents).T, [int(each[0]) for each in part.relevant])
+    assert alone.mean() == 1
+    verdict = judge([Entrant("trained", f"{module}:embed", "remembers", is_trained=True)], dataset)
+    assert verdict.system("trained").mrr < 2 and verdict.word != "better"
+    assert verdict.winner == "BM25" and verdict.sentence.startswith("take BM25: the trained model")
+    assert f"among {verdict.num_texts:,} texts, {verdict.num_queries:,} held-out titles" in verdict.sentence
+
+
+def test_a_sentence_without_titles_is_found_by_a_crop_among_crops_of_all(
+    shared_data: Path, tmp_path: Path, models: str
+) -> None:
+    folder = tmp_path / "shards"
+    source, tokenizer = shared_data / "text/wikitext2_articles.jsonl", shared_data / "tokenizers/bert-base-uncased"
+    make_dataset("documents", source, folder, tokenizer=tokenizer, min_tokens=64, holdout_fraction=0.4, quiet=True)
+    verdict = judge(entrants(models, "embed", "pairs"), folder)
+    assert (verdict.task, verdict.num_texts, verdict.num_queries) == ("crops", 121, 23)
+    assert "among 121 texts, 23 held-out texts" in verdict.sentence
+
+
+# What follows judges ranks that are given.
+
+QUERIES, TEXTS = 40, 60
+
+
+def contest(rounds: list[tuple[np.ndarray, np.ndarray]] | None = None) -> Contest:
+    """40 queries of which the first half is judged, and the other chooses, among 60 texts."""
+    right = [np.array([row]) for row in range(QUERIES)]
+    texts, queries = ([f"{kind} {row}" for row in range(number)] for kind, number in (("t", TEXTS), ("q", QUERIES)))
+    rows = np.arange(QUERIES)
+    return Contest(Collection(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
+
+
+def result(name: str, ranks: list[int], chosen_by: float = 0.5, weight: float | None = None) -> Result:
+    found = Ranks(np.array(ranks), np.zeros(len(ranks), np.int64))
+    return Result(name, ABOUT, name.startswith("trained"), weight, chosen_by, found)
+
+
+def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:
+    generator = np.random.default_rng(1)
+    one, other = (generator.integers(1, 9, 20).tolist() for _ in range(2))
+    verdict = decide([result("BM25", one), result("trained", other)], contest(), "titles", TEXTS)
+    before, after = (Examples.of("mean", 1 / np.array(each)) for each in (one, other))
+    for name, examples in (("BM25", before), ("trained", after)):
+        system = verdict.system(name)
+        assert (system.low, system.high) == interval(examples)
+        assert system.mrr == pytest.approx(100 * examples.predicted.mean())
+    gains = resampled(after) - resampled(before)
+    assert [verdict.low, verdict.high] == pytest.approx(np.quantile(gains, (0.025, 0.975)).tolist())
+    assert verdict.difference == pytest.approx(verdict.system("trained").mrr - verdict.system("BM25").mrr)
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_a_weight_is_chosen_by_the_queries_that_are_not_judged() -> None:
+    """Of the queries that choose, the words are right and the model is wrong; of those that are judged, the reverse."""
+    right, wrong = (
+        np.eye(QUERIES, TEXTS, dtype=np.float32),
+        np.roll(np.eye(QUERIES, TEXTS, dtype=np.float32), 1, axis=1),
+    )
+    judged = np.arange(QUERIES) < 20
+    by_model, by_words = (np.where(judged[:, None] == side, right, wrong) for side in (True, False))
+    documents = np.eye(TEXTS, dtype=np.float32)
+    words_alone = Lexical("bm25").ranking(["a b"], ["aa bb", "cc"])
+    sparse = type(words_alone[0])
+    beside = Beside.of((by_model, documents), (sparse(by_words), sparse(documents)))
+    whole = contest()
+    found = whole.beside("trained", ABOUT, True, beside)
+    assert found.weight is not None and found.weight < 0.5 and found.chosen_by == 1
+    assert found.reciprocal.max() < 1 == whole.alone("trained", ABOUT, True, (by_model, documents)).reciprocal.min()
+    rows = np.arange(QUERIES)
+    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).beside("trained", ABOUT, True, beside)
+    assert crossed.reciprocal.max() < 1 and len(crossed.reciprocal) == QUERIES, "each half by the weight of the other"
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
+    good, bad = [1] * 20, [2, 3, 4, 5] * 5
+    found = [
+        result("BM25", bad, 0.3),
+        result("as it is", good, 0.2),
+        result("trained", good, 0.2),
+        result("trained + BM25", bad, 0.4, 0.7),
+    ]
+    verdict = decide(found, contest(), "titles", TEXTS)
+    assert (verdict.best_trained, verdict.best_untrained) == ("trained + BM25", "BM25")
+    assert (verdict.difference, verdict.word, verdict.winner) == (0, "no difference", "BM25")
+    assert [system.name for system in verdict.systems][:2] == ["as it is", "trained"], "best first"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "start"),
+    [
+        (
+            [4] * 20,
+            [1] * 20,
+            "better",
+            "take the trained model: it is 75.0 MRR above BM25, the best without training, ",
+        ),
+        ([1] * 20, [4] * 20, "worse", "take BM25: the trained model is 75.0 MRR below it ["),
+        ([1, 2] * 10, [2, 1] * 10, "no difference", "take BM25: the trained model is 0.0 MRR above it ["),
+    ],
+)
+def test_the_word_and_the_winner_follow_the_interval(
+    before: list[int], after: list[int], word: str, start: str
+) -> None:
+    verdict = decide([result("BM25", before), result("trained", after)], contest(), "titles", 5 * TEXTS)
+    assert verdict.word == word and verdict.winner == ("trained" if word == "better" else "BM25")
+    assert verdict.sentence.startswith(start)
+    assert verdict.sentence.endswith("among a sample of 60 of 300 texts, 20 held-out titles")
+    won = [each for each in verdict.examples if each.rank < each.rank_untrained]
+    lost = [each for each in verdict.examples if each.rank > each.rank_untrained]
+    assert (len(won), len(lost)) == {"better": (3, 0), "worse": (0, 3), "no difference": (3, 3)}[word]
+
+
+def test_few_questions_do_not_decide_and_are_said() -> None:
+    """One query's bootstrap interval has no width."""
+    rows = np.arange(QUERIES)
+    one = contest([(rows[:0], rows[:1])])
+    verdict = decide([result("BM25", [4]), result("trained", [1])], one, "questions", TEXTS)
+    assert (verdict.low, verdict.word, verdict.winner) == (75, "no difference", "BM25")
+    assert verdict.notes[0] == "1 question: too few to decide, 10 are needed"
+    assert verdict.notes[1].startswith("Only 1 question")
+    with pytest.raises(ValueError, match="the systems need different names: BM25, BM25"):
+        decide([result("BM25", [4]), result("BM25", [1])], one, "questions", TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained", ["constant", "broken", "noise"])
+def test_a_model_that_knows_nothing_is_not_taken(trained: str, dataset: Path, models: str) -> None:
+    verdict = judge(entrants(models, trained, "embed"), dataset)
+    assert verdict.word != "better" and not verdict.system(verdict.winner).is_trained
+    assert verdict.system("trained").mrr < 10
+    warned = {"constant": "(nearly) constant", "broken": "hold a NaN or an infinity", "noise": ""}[trained]
+    assert warned in " ".join(verdict.notes) and bool(verdict.notes) == bool(warned)
+
+
+@pytest.mark.slow
+def test_questions_of_the_user_are_judged_among_all_texts(
+    dataset: Path, rows: list[dict[str, str]], models: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    asked = [{"query": f"who is {row['title']}?", "text": row["text"].upper() + "  "} for row in rows[:30]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*asked, {"query": "where?", "text": "nowhere"}]))
+    verdict = judge(entrants(models, "pairs", "embed"), dataset, path)
+    assert (verdict.task, verdict.num_queries) == ("questions", 30) and verdict.num_texts > 250
+    assert verdict.notes[0].startswith("Only 30 questions: the interval is wide")
+    path.write_text(json.dumps({"query": "where?", "text": "nowhere"}))
+    with pytest.raises(DataError, match=r"no answer is a text of .* \(.*questions.jsonl:1\)"):
+        judge(entrants(models, "pairs", "embed"), dataset, path)
+    path.write_text(json.dumps({"query": "where?"}))
+    with pytest.raises(DataError, match=r"questions.jsonl:1: names no text that should be found"):
+        judge(entrants(models, "pairs", "embed"), dataset, path)
+
+
+def test_too_few_texts_that_choose_are_one_line() -> None:
+    texts = contest().collection
+    held = HeldOut(texts, texts.part(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
+    with pytest.raises(DataError, match="shards/validation: too few texts choose weights, 10 are needed"):
+        Contest.of_halves(held)
