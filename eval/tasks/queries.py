@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from clearspan.common.progress import counted
 from clearspan.eval.data.questions import read_questions
 from clearspan.eval.tasks.heldout import HEADLINE
 from clearspan.eval.tasks.retrieval import RetrievalTask
@@ -36,4 +37,5 @@ def few(num_questions: int) -> str:
     """Return a remark on a small number of questions, "" for enough."""
     if num_questions >= FEW:
         return ""
-    return f"Only {num_questions} questions: the interval is wide, read the direction at most; {FEW} or more say more"
+    number = counted(num_questions, "question")
+    return f"Only {number}: the interval is wide, read the direction at most; {FEW} or more say more"

@@ -1,5 +1,6 @@
 """The verdict: recomputed by plain numpy, among all texts, with weights that other queries chose, by one bootstrap."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bm25s import BM25
+from scipy.sparse import csr_array
 
 from clearspan import make_dataset
+from clearspan.common.plugins import load_function
 from clearspan.common.words import words
 from clearspan.eval.contest import Contest, Result
 from clearspan.eval.data import heldout
@@ -17,12 +20,12 @@ from clearspan.eval.data.heldout import HeldOut
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import WEIGHTS, Beside
-from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
 from clearspan.eval.verdict import Entrant, Verdict, decide, judge
 
 LETTERS = """
+import zlib
 import numpy as np
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def embed(texts):
@@ -35,7 +38,7 @@ def constant(texts):
 def broken(texts):
     return np.full((len(texts), 3), np.nan, np.float32)
 def noise(texts):
-    return np.array([np.random.default_rng(abs(hash(text)) % 2**32).standard_normal(64) for text in texts])
+    return np.array([np.random.default_rng(zlib.crc32(text.encode())).standard_normal(64) for text in texts])
 """
 ABOUT = "counts"
 
@@ -70,15 +73,22 @@ def entrants(module: str, trained: str, untrained: str) -> list[Entrant]:
     ]
 
 
+def function_of(spec: str) -> Callable[[list[str]], np.ndarray]:
+    return load_function(spec, "a function")
+
+
 def z(scores: np.ndarray) -> np.ndarray:
     centered = scores - scores.mean(axis=1, keepdims=True)
     deviation = scores.std(axis=1, keepdims=True)
     return np.divide(centered, deviation, out=np.zeros_like(centered), where=deviation > 0)
 
 
-def reciprocal(scores: np.ndarray, right: list[int]) -> np.ndarray:
+def reciprocal(scores: np.ndarray, right: list[int], texts: list[str]) -> np.ndarray:
+    """Return reciprocal ranks; of equal scores, the text with the higher hash is first."""
     own = scores[np.arange(len(right)), right][:, None]
-    return 1 / (1 + (scores > own + 1e-7).sum(axis=1))
+    names = np.array([hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts])
+    is_equal = np.abs(scores - own) < 5e-7
+    return 1 / (1 + ((scores > own) & ~is_equal | is_equal & (names > names[right][:, None])).sum(axis=1))
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -99,15 +109,14 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     index = BM25()
     index.index([words(text.lower()) for text in texts], show_progress=False)
     by_words = np.array([index.get_scores(words(title.lower())) for title in titles])
-    module = __import__(models)
     scores = {"BM25": (by_words, None)}
-    for name, function in (("trained", module.pairs), ("embed", module.embed)):
+    for name, function in (("trained", function_of(f"{models}:pairs")), ("embed", function_of(f"{models}:embed"))):
         cosines = unit(function(titles)) @ unit(function(texts)).T
         mixed = [weight * z(cosines) + (1 - weight) * z(by_words) for weight in WEIGHTS]
-        means = [reciprocal(each, right)[picks].mean() for each in mixed]
+        means = [reciprocal(each, right, texts)[picks].mean() for each in mixed]
         best = max(range(len(WEIGHTS)), key=lambda place, means=means: (round(means[place], 9), -abs(place - 7)))
         scores |= {name: (cosines, None), f"{name} + BM25": (mixed[best], WEIGHTS[best])}
-    values = {name: reciprocal(each, right) for name, (each, _) in scores.items()}
+    values = {name: reciprocal(each, right, texts) for name, (each, _) in scores.items()}
     assert {system.name for system in verdict.systems} == {*values}
     for system in verdict.systems:
         assert system.weight == scores[system.name][1], system.name
@@ -146,8 +155,9 @@ def embed(texts):
 """)
     few = heldout.read_dataset(dataset / "validation")
     part = few.collection
-    embed = __import__(module).embed
-    alone = reciprocal(embed(part.queries) @ embed(part.documents).T, [int(each[0]) for each in part.relevant])
+    embed = function_of(f"{module}:embed")
+    right = [int(each[0]) for each in part.relevant]
+    alone = reciprocal(embed(part.queries) @ embed(part.documents).T, right, part.documents)
     assert alone.mean() == 1
     verdict = judge([Entrant("trained", f"{module}:embed", "remembers", is_trained=True)], dataset)
     assert verdict.system("trained").mrr < 2 and verdict.word != "better"
@@ -155,13 +165,9 @@ def embed(texts):
     assert f"among {verdict.num_texts:,} texts, {verdict.num_queries:,} held-out titles" in verdict.sentence
 
 
-def test_a_sentence_without_titles_is_found_by_a_crop_among_crops_of_all(
-    shared_data: Path, tmp_path: Path, models: str
-) -> None:
-    folder = tmp_path / "shards"
-    source, tokenizer = shared_data / "text/wikitext2_articles.jsonl", shared_data / "tokenizers/bert-base-uncased"
-    make_dataset("documents", source, folder, tokenizer=tokenizer, min_tokens=64, holdout_fraction=0.4, quiet=True)
-    verdict = judge(entrants(models, "embed", "pairs"), folder)
+@pytest.mark.slow
+def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(wikitext_shards: Path, models: str) -> None:
+    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards)
     assert (verdict.task, verdict.num_texts, verdict.num_queries) == ("crops", 121, 23)
     assert "among 121 texts, 23 held-out texts" in verdict.sentence
 
@@ -208,9 +214,7 @@ def test_a_weight_is_chosen_by_the_queries_that_are_not_judged() -> None:
     judged = np.arange(QUERIES) < 20
     by_model, by_words = (np.where(judged[:, None] == side, right, wrong) for side in (True, False))
     documents = np.eye(TEXTS, dtype=np.float32)
-    words_alone = Lexical("bm25").ranking(["a b"], ["aa bb", "cc"])
-    sparse = type(words_alone[0])
-    beside = Beside.of((by_model, documents), (sparse(by_words), sparse(documents)))
+    beside = Beside.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
     whole = contest()
     found = whole.beside("trained", ABOUT, True, beside)
     assert found.weight is not None and found.weight < 0.5 and found.chosen_by == 1
