@@ -111,7 +111,8 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
 
 
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
-    return ("mine", str(texts), *words({"model": options.base, "output": dataset}))
+    chosen = ",".join(options.prompt_name) or None
+    return ("mine", str(texts), *words({"model": options.base, "prompt_name": chosen, "output": dataset}))
 
 
 def _train(options: Adapt, dataset: Path) -> Step:
