@@ -65,7 +65,7 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     """Return the scores of the model as given, of step 0 and of another step that a metrics.jsonl holds, by step."""
-    from clearspan.train.engine.tracking import lines_up_to
+    from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
     steps: dict[int, dict[str, float]] = {}

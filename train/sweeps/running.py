@@ -24,7 +24,7 @@ from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
-from clearspan.train.engine.tracking import lines_up_to
+from clearspan.train.curves import lines_up_to
 from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid
