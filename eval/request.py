@@ -13,7 +13,8 @@ from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.eval.files import existing_folder
-from clearspan.eval.models.lexical import BASELINES, encoder_of
+from clearspan.eval.models.hybrid import encoder_of
+from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family

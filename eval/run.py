@@ -25,7 +25,8 @@ from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.lexical import Hybrid, Lexical, encoder_of, is_baseline
+from clearspan.eval.models.hybrid import Hybrid, encoder_of
+from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
@@ -253,7 +254,7 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, Tas
             raise EvaluationError(
                 f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
             )
-        scored[task.name] = replace(scores, settings={**scores.settings, **run.embedder.settings})
+        scored[task.name] = replace(scores, settings={**run.embedder.settings, **scores.settings})
         results.add(task.name, scored[task.name])
     return scored
 

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,17 @@ class Collection:
     candidates: list[Ints] | None = None
     num_dropped: int = 0
     names: Sequence[str] | None = None
+
+    def first(self, limit: int) -> "Collection":
+        """Return the first queries, and all documents."""
+        return replace(
+            self,
+            queries=self.queries[:limit],
+            relevant=self.relevant[:limit],
+            grades=self.grades[:limit],
+            itself=None if self.itself is None else self.itself[:limit],
+            candidates=None if self.candidates is None else self.candidates[:limit],
+        )
 
     @functools.cached_property
     def precedence(self) -> Ints:
