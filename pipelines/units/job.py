@@ -63,6 +63,7 @@ class Job:
         plan: hash of the plan.
         root: common folder of the inputs.
         reading: how records are read from the inputs.
+        first_shard: number of the first unit's shards (`units.update`).
         beam: the user's options for Beam.
     """
 
@@ -76,6 +77,7 @@ class Job:
     max_bad_fraction: float
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
+    first_shard: int = 0
 
     def worker(self) -> Worker:
         """Return the kind's worker, with its resources read from the output folder.

@@ -59,7 +59,7 @@ class _Shards(ShardWriter):
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
-        super().__init__(spool, job.kind.name, unit)
+        super().__init__(spool, job.kind.name, job.first_shard + unit)
         self.folder = folder
 
     def _finish_shard(self) -> None:
