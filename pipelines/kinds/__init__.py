@@ -132,6 +132,11 @@ class Kind(Options, ABC):
         """Approximate input rate of one process, from which the default number of processes follows."""
         return self.rate
 
+    @property
+    def has_chunks(self) -> bool:
+        """Return whether a record can be several consecutive rows, of ascending `chunk`, that are kept together."""
+        return False
+
     def unit_bytes(self, inputs: Inputs) -> int | None:
         """Return the input size of a work unit; None for the size that suits a kind limited by reading."""
         return None

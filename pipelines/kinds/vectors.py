@@ -242,6 +242,10 @@ class Vectors(ModelOptions, TextInputs):
             return float("inf")
         return 2e6 if static.reads(Path(self.model)) else 2e4
 
+    @property
+    def has_chunks(self) -> bool:
+        return self.chunk_tokens is not None
+
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
         least = MOST_UNIT_BYTES if static.reads(Path(self.model)) else LEAST_UNIT_BYTES
