@@ -6,7 +6,7 @@ The ranks are those of `eval.tasks.retrieval.search`: scores that agree to six d
 document with the higher id is first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,15 @@ class Ranks:
     def reciprocal(self) -> NDArray[np.float64]:
         """The reciprocal rank of each query, (m,); 0 beyond rank `DEPTH`."""
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
+
+    def part(self, rows: Ints) -> "Ranks":
+        """Return the ranks of some of the queries."""
+        return Ranks(self.ranks[rows], self.first[rows])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Ranks"]) -> "Ranks":
+        """Return the ranks of the queries of one or more parts."""
+        return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 
 def ranks(queries: Vectors, documents: Vectors, collection: Collection) -> Ranks:

@@ -6,7 +6,6 @@ The results of a single model are in the output folder; several models have a su
 and a column each in the report.
 """
 
-import functools
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,16 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
-from clearspan.common.encoder.embedder import cache_of, encode_of
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
-from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
-from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid, encoder_of
 from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load
@@ -198,8 +194,9 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
             model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
-            embedder = functools.partial(_embedder, request, model)
-            prompted = Prompted(model.prompts.sides(request.prompt_name), embedder)
+            prompted = Prompted.of(
+                model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
+            )
             similarity = Hybrid(prompted) if of_hybrid else prompted
         folder = model.folder if model and similarity is prompted else None
         run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
@@ -233,12 +230,6 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
         data_path=str(request.data),
     )
     return Scored(results, scored, loaded.families)
-
-
-def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
-    """Return what embeds texts with a prompt before each, and keeps their embeddings."""
-    cache = cache_of(model, prompt, request.cached)
-    return Embedder(encode_of(model, prompt, request.batch_tokens, progress=not request.quiet), cache)
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:

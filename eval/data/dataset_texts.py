@@ -62,6 +62,14 @@ class DatasetTexts:
         """Whether the examples are pairs of a title, or another first text, and the text that it should find."""
         return self._dataset.kind.name == "triplets"
 
+    def as_read(self, text: str) -> str:
+        """Return what the dataset would hold of a text: what its tokenizer gives back, cut at the dataset's length."""
+        options = self._dataset.manifest.fingerprint.get("options", {})
+        prompt = self._prompts.get("positive" if self.is_of_pairs else "tokens", "")
+        ids = self.tokenizer.encode(prompt + text, add_special_tokens=False).ids
+        most = options.get("max_tokens") if options.get("long") == "cut" else None
+        return without_prompt(self.tokenizer, [ids[:most]], prompt)[0]
+
     def __iter__(self) -> Iterator[Row]:
         try:
             if self._limit <= 0:

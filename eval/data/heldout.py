@@ -40,7 +40,7 @@ MOST_RANKED = 1_000_000
 """Most texts that are ranked."""
 FEWEST_TEXTS = 10
 """Fewest queries of a collection: among fewer, ranks say nothing."""
-_HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
+HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class HeldOut:
         files: what the collection was made of: manifests of datasets, which hold the hashes of their shards, or a file.
         counts: sizes besides those of the collection.
         text: how the collection was made, for the report.
+        are_titles: whether the queries are the first texts of pairs, such as titles, and not crops.
     """
 
     collection: Collection
@@ -63,6 +64,7 @@ class HeldOut:
     files: tuple[Path, ...]
     counts: dict[str, int] = field(default_factory=dict)
     text: str = ""
+    are_titles: bool = False
 
 
 class _Texts(NamedTuple):
@@ -185,7 +187,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
         least = "" if are_pairs else f" of at least {2 * FEWEST_WORDS} words"
         raise DataError(
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
-            f"needed: {_HOLD_OUT if texts.place.is_dir() else 'give more'}"
+            f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
         )
     left_out = sum(not (found.query and found.documents) for found in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)
@@ -202,6 +204,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
         texts.files,
         {name: number for name, number in counts.items() if number},
         " ".join(_about(texts, are_pairs, len(mine), len(collection.documents))),
+        are_pairs,
     )
 
 

@@ -12,7 +12,7 @@ an unknown query or document.
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,15 +52,25 @@ class Collection:
     num_dropped: int = 0
     names: Sequence[str] | None = None
 
-    def first(self, limit: int) -> "Collection":
-        """Return the first queries, and all documents."""
+    def part(self, rows: Iterable[int]) -> "Collection":
+        """Return some of the queries, in the order of `rows`, and all documents."""
+        rows = list(rows)
         return replace(
             self,
-            queries=self.queries[:limit],
-            relevant=self.relevant[:limit],
-            grades=self.grades[:limit],
-            itself=None if self.itself is None else self.itself[:limit],
-            candidates=None if self.candidates is None else self.candidates[:limit],
+            queries=[self.queries[row] for row in rows],
+            relevant=[self.relevant[row] for row in rows],
+            grades=[self.grades[row] for row in rows],
+            itself=None if self.itself is None else self.itself[rows],
+            candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
+        )
+
+    def joined(self, others: "Collection") -> "Collection":
+        """Return these queries and those of a collection of the same documents, without candidates of their own."""
+        return replace(
+            self,
+            queries=[*self.queries, *others.queries],
+            relevant=[*self.relevant, *others.relevant],
+            grades=[*self.grades, *others.grades],
         )
 
     @functools.cached_property

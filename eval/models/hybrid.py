@@ -48,7 +48,7 @@ class Beside:
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
 
-    def part(self, rows: slice) -> "Beside":
+    def part(self, rows: slice | Ints) -> "Beside":
         """Return some of the queries, and all documents."""
         return Beside(
             (self.dense[0][rows], self.dense[1]),

@@ -45,8 +45,8 @@ class HeldOutTask(RetrievalTask):
         """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
         if self.picking is None or not isinstance(run.embedder, Hybrid):
             return super().vectors(run)
-        picking = self.picking.first(MOST_PICKING)
-        number = len(picking.queries)
+        number = min(MOST_PICKING, len(self.picking.queries))
+        picking = self.picking.part(range(number))
         beside = run.embedder.beside([*picking.queries, *self.collection.queries], self.collection.documents)
         weight = beside.part(slice(number)).best_weight(picking)
         chosen = {"hybrid_weight": weight, "hybrid_weight_chosen_by": f"{number:,} held-out texts that are not scored"}
