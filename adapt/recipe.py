@@ -35,6 +35,7 @@ class Choice(NamedTuple):
 
 
 def planned(
+    dataset: Path,
     texts: Path,
     base: Path,
     keys: Sequence[str],
@@ -46,6 +47,7 @@ def planned(
     """Return the recipe for a dataset, with some evaluations during training.
 
     Args:
+        dataset: what is trained on; texts: the dataset of the texts, of which a part is held out.
         base: the folder of the model to train; made: whether it is a static encoder that the command made.
         keys, overrides: `key=value` that every recipe needs here, and those of the user.
         given: the user's recipe.
@@ -61,8 +63,8 @@ def planned(
     from clearspan.train.api import load_recipe
 
     for picking in (True, False):
-        read_dataset(texts / "validation", picking=picking)
-    manifest = Manifest.load(str(texts))
+        read_dataset(dataset / "validation", picking=picking)
+    manifest = Manifest.load(str(dataset))
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
     num_texts = manifest.totals["examples"]
     lengths = manifest.lengths["positive" if has_titles else "tokens"]
@@ -75,7 +77,7 @@ def planned(
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
-    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(manifest)}"
+    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(Manifest.load(str(texts)))}"
     return Choice(choice.recipe, (*choice.changes, evaluations), reason)
 
 

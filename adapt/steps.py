@@ -120,7 +120,16 @@ def _train(options: Adapt, dataset: Path) -> Step:
     keys, choice = recipe_keys(options, dataset), unknown
     if (dataset / "manifest.json").is_file() and options.base.is_dir():
         titled = options.titles is not None
-        choice = planned(dataset, options.base, keys, options.overrides, titled, options.starts, options.recipe)
+        choice = planned(
+            dataset,
+            options.output / "texts",
+            options.base,
+            keys,
+            options.overrides,
+            titled,
+            options.starts,
+            options.recipe,
+        )
     keys += [*choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
     return Step("train", choice.reason, *TRAIN, command)
