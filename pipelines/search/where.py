@@ -165,8 +165,8 @@ def _constant(node: ast.expr) -> Any:
         if type(value) in (int, float):
             return -value
     elif isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
-        if isinstance(node.value, int) and not -(1 << 63) < node.value < 1 << 63:
-            raise ConditionError(f"{node.value:.3e} is too large a number: fields hold 64 bits")
+        if not isinstance(node.value, str) and not -(1 << 63) < node.value < 1 << 63:
+            raise ConditionError("holds a number of more than 18 digits, which no field has: write a smaller one")
         return node.value
     elif isinstance(node, ast.Constant) and node.value is None:
         raise ConditionError("nothing equals null: write FIELD is null, or FIELD is not null")
