@@ -70,7 +70,7 @@ class Serve(Options):
             comparison = Comparison(collection, self.weight)
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")
-            server.serve(application(comparison, guard.names_of(self.host)), listener)
+            server.Server.of(application(comparison, guard.names_of(self.host))).run([listener])
         return Ended(comparison.num_searches)
 
 

@@ -20,7 +20,7 @@ from clearspan.pipelines.serve.passages import marked, passage, telling_words
 
 MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
 """Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
-PASSAGE = 360
+PASSAGE = 260
 """Number of characters of a text that the page shows before it is unfolded."""
 
 

@@ -38,16 +38,17 @@ def marked(text: str, words: Set[str]) -> list[Span]:
 def passage(text: str, marks: list[Span], width: int) -> Span:
     """Return the stretch of at most `width` characters of a text with most different marked words, then most marks.
 
-    Of equal stretches the first is taken; without marks it is the text's beginning. Both ends are between words where a
-    space is near.
+    A quarter of the width is left for the words around them. Of equal stretches the first is taken; without marks it is
+    the text's beginning. Both ends are between words where a space is near.
     """
     if len(text) <= width:
         return 0, len(text)
+    inner = width - width // 4
     best, start, end = (0, 0), 0, 0
     inside: Counter[str] = Counter()
     last = 0
     for first, (begin, _) in enumerate(marks):
-        while last < len(marks) and marks[last][1] - begin <= width:
+        while last < len(marks) and marks[last][1] - begin <= inner:
             inside[_word(text, marks[last])] += 1
             last += 1
         if (score := (len(inside), inside.total())) > best:
@@ -57,12 +58,11 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
             inside[word] -= 1
             if not inside[word]:
                 del inside[word]
-        else:  # a mark longer than the passage
+        else:  # a mark that is longer
             last = first + 1
     if not end:
         return 0, _back_to_space(text, width, 0)
-    spare = width - (end - start)
-    start = max(0, min(start - spare // 3, len(text) - width))
+    start = max(0, min(start - (width - (end - start)) // 3, len(text) - width))
     end = min(len(text), start + width)
     return _on_to_word(text, start, end), _back_to_space(text, end, start)
 

@@ -1,12 +1,12 @@
 """The HTTP server: a socket, and uvicorn on it until Ctrl-C or SIGTERM."""
 
-import asyncio
 import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Iterator
-from types import FrameType
+from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -47,32 +47,32 @@ def address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> None:
-    """Answer requests until SIGINT or SIGTERM."""
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a traceback of a bug is an error
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        http="h11",
-        h11_max_incomplete_event_size=LONGEST,
-        timeout_graceful_shutdown=WAIT_S,
-    )
-    asyncio.run(Server(config).serve([listener]))
-
-
 class Server(uvicorn.Server):
-    """uvicorn's server, for which a signal is the usual end: its own raises the signal again afterwards."""
+    """uvicorn's server of an application, which a signal ends; uvicorn's own raises the signal again afterwards."""
+
+    @classmethod
+    def of(cls, app: ASGIApp) -> Self:
+        """Return the server of an application; `run([listener])` answers requests until SIGINT or SIGTERM."""
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a traceback of a bug is an error
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            h11_max_incomplete_event_size=LONGEST,
+            timeout_graceful_shutdown=WAIT_S,
+        )
+        return cls(config)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        def end(number: int, frame: FrameType | None) -> None:
-            self.handle_exit(number, frame)
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -4,6 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const form = $("form"), columns = $("columns"), status_ = $("status");
 const ABOUT = { model: "nearest in meaning", bm25: "the same words" };
+const SHORT = { model: "model", both: "both", bm25: "BM25" };
 const TITLES = ["title", "name", "headline", "subject"], LINKS = ["url", "link", "href", "uri"];
 let collection = null, running = null;
 
@@ -75,6 +76,7 @@ async function search() {
   document.title = query ? `${query} · ${collection.name}` : `${collection.name} · Clearspan`;
   if (!query) {
     columns.replaceChildren(help());
+    $("jump").hidden = true;
     return say("");
   }
   const mine = (running = new AbortController());
@@ -84,11 +86,14 @@ async function search() {
     const found = await answer(`/api/search?${parameters}`, { signal: mine.signal });
     columns.replaceChildren(...found.systems.map((system) => section(system, found)));
     link_hits();
+    $("jump").replaceChildren(...[...columns.children].map(jump));
+    $("jump").hidden = columns.children.length < 2;
     const filter = found.where ? ` where ${found.where}` : "";
     say(`Compared with ${counted(found.num_texts, "text")}${filter} in ${duration(found.seconds)}`);
   } catch (error) {
     if (error.name === "AbortError") return;
     columns.replaceChildren();
+    $("jump").hidden = true;
     say(error.message, true);
   }
   if (running === mine) columns.setAttribute("aria-busy", "false");
@@ -96,13 +101,18 @@ async function search() {
 
 const duration = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : `${seconds.toFixed(1)} s`);
 
+function example() {
+  const field = collection.fields.find((name) => ![...TITLES, ...LINKS, "id"].includes(name.toLowerCase()));
+  return `${field ?? collection.fields[0]} = '...'`;
+}
+
 function help() {
   const made = element("div", undefined, { class: "help" });
   made.append(element("p", "Ask a question, or type a few words, and press Enter."));
   if (collection.fields.length) {
     const line = element("p", "A filter compares kept fields (");
     collection.fields.forEach((field, place) => line.append(place ? ", " : "", element("code", field)));
-    line.append("), for example ", element("code", `${collection.fields[0]} = "..."`), ".");
+    line.append("), for example ", element("code", example()), ".");
     made.append(line);
   }
   const keys = element("p");
@@ -141,12 +151,14 @@ function item(hit, rank) {
   const heading = title ? String(title[1]) : "";
   if (heading && target) part("h3").append(element("a", heading, { href: target, rel: "noreferrer" }));
   else part("h3").textContent = heading;
-  for (const field of fields) if (field !== title) part("dl").append(pair(...field));
+  const shown = fields.filter((field) => field !== title && !(heading && target && field === address));
+  part("dl").append(...shown.map((field) => pair(...field)));
   if (!part("dl").children.length) part("dl").remove();
-  write_text(part(".text"), part(".more"), hit);
+  write_text(part(".text span"), part(".more"), hit);
   const record = hit.record == null ? "" : `, record ${number(hit.record)}`;
   const chunk = hit.chunk == null ? "" : `, part ${number(hit.chunk + 1)}`;
-  part(".source").textContent = `${hit.source}${record}${chunk}`;
+  part(".source").textContent = `${hit.source.split("/").at(-1)}${record}${chunk}`;
+  part(".source").title = hit.source;
   return made;
 }
 
@@ -170,8 +182,8 @@ function web(value) {
   }
 }
 
-function write_text(paragraph, button, hit) {
-  if (hit.text == null) return paragraph.remove();
+function write_text(place, button, hit) {
+  if (hit.text == null) return place.parentElement.remove();
   const characters = Array.from(hit.text); // positions count characters, not UTF-16 units
   const [first, last] = hit.passage;
   const folded = () => {
@@ -180,7 +192,7 @@ function write_text(paragraph, button, hit) {
   };
   const whole = () => [...parts(characters, hit.marks, 0, characters.length), hit.is_cut ? " …" : ""];
   const show = (isWhole) => {
-    paragraph.replaceChildren(...(isWhole ? whole() : folded()));
+    place.replaceChildren(...(isWhole ? whole() : folded()));
     button.textContent = isWhole ? "Less" : "More";
     button.setAttribute("aria-expanded", String(isWhole));
   };
@@ -205,18 +217,23 @@ function link_hits() {
   const sections = [...columns.children];
   if (sections.length < 2) return;
   for (const hit of columns.querySelectorAll("li")) {
-    const line = hit.querySelector(".also");
-    for (const other of sections.filter((each) => !each.contains(hit))) {
-      const twin = twins(hit).find((each) => other.contains(each));
-      if (!twin) continue;
-      const short = { model: "model", both: "both", bm25: "BM25" }[other.dataset.key];
-      const button = element("button", `${short} ${twin.dataset.rank}`, { type: "button", "data-key": other.dataset.key });
-      button.setAttribute("aria-label", `rank ${twin.dataset.rank} by ${other.getAttribute("aria-label")}: go there`);
-      button.addEventListener("click", () => go(twin));
-      line.append(button);
-    }
-    if (!line.children.length) line.textContent = "only here";
+    const found = twins(hit).filter((each) => each !== hit);
+    hit.querySelector(".foot").append(...(found.length ? found.map(link) : [element("span", "only here")]));
   }
+}
+
+function link(twin) {
+  const { key } = twin.closest("section").dataset, name = SHORT[key], { rank } = twin.dataset;
+  const button = element("button", `${name} ${rank}`, { type: "button", class: "also", "data-key": key });
+  button.setAttribute("aria-label", `rank ${rank} by ${name}: go there`);
+  button.addEventListener("click", () => go(twin));
+  return button;
+}
+
+function jump(section) {
+  const button = element("button", SHORT[section.dataset.key], { type: "button", "data-key": section.dataset.key });
+  button.addEventListener("click", () => section.scrollIntoView());
+  return button;
 }
 
 const twins = (hit) => [...columns.querySelectorAll("li")].filter((each) => each.dataset.document === hit.dataset.document);
@@ -268,7 +285,7 @@ async function start() {
   $("about").textContent = [counted(collection.num_texts, "text"), ...compared].join(" · ");
   $("weighing").hidden = !keys.includes("both");
   $("filtering").hidden = !collection.fields.length;
-  if (collection.fields.length) $("where").placeholder = `${collection.fields.at(-1)} = "..."`;
+  if (collection.fields.length) $("where").placeholder = example();
   fill(new URLSearchParams(location.search));
   form.addEventListener("submit", (event) => (event.preventDefault(), submit()));
   for (const name of ["weight", "top"]) $(name).addEventListener("change", () => form.reportValidity() && submit());
