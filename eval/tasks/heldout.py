@@ -29,8 +29,6 @@ from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 HEADLINE = ("mrr", "recall@1", "recall@10")
 MOST_PICKING = 2000
 """Most queries by which a weight is chosen."""
-LIMIT_IN_TRAINING = 2000
-"""Most texts of a dataset that are ranked for each evaluation in training."""
 
 
 @dataclass(frozen=True)
