@@ -48,9 +48,7 @@ class Request:
         if len(self.q) > MOST_QUERY:
             raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MOST_QUERY:,}")
         if len(self.where) > MOST_WHERE:
-            raise UsageError(
-                f"where: the filter has {len(self.where):,} characters, at most {MOST_WHERE:,} are allowed"
-            )
+            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MOST_WHERE:,}")
         if not 1 <= self.top <= MOST_TOP:
             raise UsageError(f"top: must be from 1 to {MOST_TOP}")
         if self.weight is not None and not 0 <= self.weight <= 1:
@@ -107,9 +105,7 @@ class Comparison:
             PipelineError: the collection cannot be searched.
         """
         if not any(self.systems()):
-            raise PipelineError(
-                f"{self.collection.folder}: names no model, and keeps no texts for BM25: pass --model DIR"
-            )
+            raise PipelineError(f"{self.collection.folder}: names no model, keeps no texts for BM25: pass --model DIR")
         for _, _, weight in self.systems():
             self.collection.search(["text"], 1, weight=weight)
 
