@@ -73,8 +73,11 @@ class Comparison:
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
-        named = " and ".join(name for key, name, _ in self.systems() if key != "both")
-        return f"{self.collection.folder}: {self.collection.num_texts:,} texts, searched by {named}"
+        found = {key: name for key, name, _ in self.systems() if key != "both"}
+        missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
+        why = [f" alone ({line})" for key, line in missing.items() if key not in found]
+        by = " and ".join(found.values()) + "".join(why)
+        return f"{self.collection.folder}: {self.collection.num_texts:,} texts, searched by {by}"
 
     @property
     def model_name(self) -> str | None:
