@@ -65,6 +65,7 @@ setup(
         "sentence-transformers>=6.0,<7",
         "tabulate>=0.9",
         "tensorboard>=2.17",
+        "threadpoolctl>=3.1",
         "torch>=2.11",
         "tqdm>=4.66",
     ],
@@ -74,6 +75,7 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
+            "PyStemmer>=2.2.0.3,<4",
             "duckdb>=1.1",
             "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",
@@ -108,6 +110,7 @@ setup(
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
         "serve": ["starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
+        "search": ["PyStemmer>=2.2.0.3,<4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",

@@ -8,8 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clearspan.pipelines.search.collection import write_collection
-
 from clearspan.adapt.options import TRAINED, Adapt
 from clearspan.adapt.outcome import Outcome, lines
 from clearspan.adapt.state import save
@@ -17,6 +15,7 @@ from clearspan.adapt.steps import VECTORS
 from clearspan.common import files, terminal
 from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
+from clearspan.pipelines.search.collection import write_collection
 
 MODEL = "model"
 

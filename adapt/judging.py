@@ -7,6 +7,7 @@ again. Embeddings come from the cache where mining or an earlier call has comput
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,19 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from clearspan.common.encoder.cache import default_folder
-from clearspan.common.records import DataError
-from clearspan.eval.verdict import Entrant, Verdict, judge
-
 from clearspan.adapt.options import TRAINED, UNTRAINED
 from clearspan.common import files
+from clearspan.common.encoder.cache import default_folder
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
+from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
+from clearspan.eval.verdict import Entrant, Verdict, judge
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
@@ -42,7 +42,7 @@ class Judging(Options):
     untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
     queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
     prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
-    output: Annotated[Path, Flag("file to write", "FILE", output=True)]
+    output: Annotated[Path, Flag("file to write", "FILE")]
 
     @property
     def entrants(self) -> list[Entrant]:
@@ -95,9 +95,16 @@ def work(options: Judging) -> int:
         cached = default_folder()
     except OSError:  # the user has no home folder
         cached = None
-    settings = {"prompt_name": options.prompt_name, "cached": cached, "progress": sys.stderr.isatty()}
-    held_out = judge(options.entrants, options.data, **settings)
-    questions = judge(options.entrants, options.data, options.queries, **settings) if options.queries else None
+    judged = functools.partial(
+        judge,
+        options.entrants,
+        options.data,
+        prompt_name=options.prompt_name,
+        cached=cached,
+        progress=sys.stderr.isatty(),
+    )
+    held_out = judged()
+    questions = judged(options.queries) if options.queries else None
     found = {"held_out": held_out.to_json(), "questions": questions and questions.to_json()}
     files.write_bytes(options.output, seal(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
     return 0

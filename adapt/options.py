@@ -20,9 +20,7 @@ TRAINED, UNTRAINED, BM25 = "trained", "untrained static", "BM25"
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
-QUERIES = (
-    "questions of your own, to judge by: .csv, .tsv or .jsonl with query and text (the right one), or query and id"
-)
+QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from clearspan.eval.verdict import System, Verdict
-
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import BM25
+from clearspan.eval.verdict import System, Verdict
 
 ENOUGH_QUESTIONS = 50
 """From this number on, the user's questions decide, otherwise the held-out texts: of fewer, the interval of a

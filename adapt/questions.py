@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from clearspan.common.queries import Query, read_queries
-
 from clearspan.common import files
 from clearspan.common.commands import UsageError
 from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.common.progress import counted
+from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import TABLES, read_pieces
@@ -39,7 +38,7 @@ class Questions(Options):
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
-    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE", output=True)]
+    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None

@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks.docstrings import modules, write_pairs, write_retrieval
 from benchmarks.findings.verdicts import Run, Sampled, Score, compare
 from benchmarks.report import command, finish, machine, option
-from clearspan.adapt.finish import verdict
 from clearspan.common.commands import run_module, words
 from clearspan.common.files import write_text
 from clearspan.eval import results
@@ -167,6 +166,11 @@ class Study:
             for task, metric in CORPORA[corpus].figures.values()
             if task in scores
         }
+
+
+def verdict(low: float, high: float) -> str:
+    """Return what the 95 % interval of a difference says."""
+    return "better" if low > 0 else "worse" if high < 0 else "no difference"
 
 
 def processor_seconds() -> float:

@@ -60,7 +60,8 @@ from collections.abc import Sequence
 from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.eval.files import DataError, json_text
-from clearspan.eval.report.summary import Summary, terminal_summary
+from clearspan.eval.report.sections import terminal_summary
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import Request
 from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate

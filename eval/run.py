@@ -30,7 +30,8 @@ from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.report.summary import RANKED, Summary, report_lead, report_sections
+from clearspan.eval.report.sections import RANKED, report_lead, report_sections, report_title
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import (
     EXAMPLES,
@@ -100,8 +101,13 @@ def evaluate(request: Request) -> list[Scored]:
     if evaluated:
         evaluated = with_differences(evaluated)
         summary = Summary(evaluated)
-        title = f"Evaluation of {', '.join(summary.names)}"
-        write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
+        write_report(
+            request.output / REPORT,
+            report_title(summary),
+            report_sections(summary),
+            report_lead(summary),
+            summary.warnings,
+        )
     if failed:
         names = ", ".join(scored.results.model for scored in evaluated)
         others = f" (scored, in {request.output}: {names})" if evaluated else ""

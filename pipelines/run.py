@@ -38,6 +38,7 @@ from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
 from clearspan.pipelines.units.job import FOLDERS, OWN_STAGED, STAGED, Job, done_units
+from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
@@ -213,7 +214,8 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)
     inputs = planning.find_inputs(options.inputs, reading)
-    reading = dataclasses.replace(reading, classes=inputs.classes)
+    kind = kind.looked(inputs, reading)
+    reading = dataclasses.replace(reading, classes=inputs.classes, keep=kind.reading().keep)
     files = kind.resources(inputs)
     fingerprint = kind.fingerprint(files)
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
@@ -239,6 +241,8 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
         units = prepare(job, plan, files, options.quiet)
+        if kind.numbers_records:
+            units = numbered(plan.root, units, options.quiet)
         return _run(job, plan, units, options)
 
 

@@ -9,6 +9,7 @@ stand above their bar. Colors are CSS variables: light, dark, and on paper. The 
 
 import functools
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,7 +241,7 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
 def text_bars(figure: Bars, width: int) -> list[str]:
     """Return the lines of bars by characters, with intervals where `width` cells hold them; [] where nothing fits.
 
-    ━ is the bar, ├──┤ the interval.
+    ━ is the bar, ├──┤ the interval; = and |--| where the terminal's encoding lacks these.
     """
     from rich.cells import cell_len
 
@@ -254,12 +255,12 @@ def text_bars(figure: Bars, width: int) -> list[str]:
     longest, widest = max(map(cell_len, names)), max(map(cell_len, scores))
     lines = []
     for name, score, row in zip(names, scores, figure.rows, strict=True):
-        bar = "".join(_characters(row, scale, cells))
+        bar = _characters(row, scale, cells)
         lines.append(f"{name}{' ' * (longest - cell_len(name))}  {bar}  {score:>{widest}}")
     return lines
 
 
-def _characters(row: Bar, scale: _Scale, cells: int) -> list[str]:
+def _characters(row: Bar, scale: _Scale, cells: int) -> str:
     """Return a row's bar and interval, a character for each cell."""
     marks = [" "] * cells
     zero, value, low, high = (
@@ -272,4 +273,9 @@ def _characters(row: Bar, scale: _Scale, cells: int) -> list[str]:
     if low >= 0 and high >= 0:
         marks[low : high + 1] = "─" * (high + 1 - low)
         marks[low], marks[high] = "├", "┤"
-    return marks
+    drawn = "".join(marks)
+    try:
+        drawn.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return drawn.translate(str.maketrans("━─├┤", "=-||"))
+    return drawn

@@ -90,6 +90,8 @@ class Kind(Options, ABC):
     """Default of --max-document-bytes: a longer record is bad."""
     rate: ClassVar[float] = 50e6
     """Default of `bytes_per_s`."""
+    numbers_records: ClassVar[bool] = False
+    """True if examples name the number of their record in its file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
     """True if different examples may share a text. Those that do are held out, or trained on, together."""
 
@@ -99,6 +101,14 @@ class Kind(Options, ABC):
         Args:
             began: options of the run to continue, by their names in its fingerprint, which it keeps; empty for a new
                 run.
+        """
+        return self
+
+    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+        """Return the kind with what follows from the first records of the inputs, before the work.
+
+        Raises:
+            PipelineError: an option does not fit them.
         """
         return self
 

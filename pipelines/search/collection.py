@@ -1,4 +1,4 @@
-"""A collection to search: vectors, the model that made them, and BM25 over the texts; opened once, searched many times.
+"""Collections to search: vectors, the model that made them, and BM25 over the texts; opened once, searched many times.
 
     write_collection(folder, vectors, model, weight)      search.json: where these are, by paths relative to the folder
     Collection.open(folder)                               a folder with search.json, or a dataset that `embed` made
@@ -12,9 +12,9 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,17 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
-from clearspan.common.terminal import one_line
+from clearspan.common.terminal import UsageError, one_line
+from clearspan.common.typed import checked
+from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.vectors import load_model
-from clearspan.pipelines.search import hybrid, nearest
+from clearspan.pipelines.kinds.vectors import check_folder, load_model
+from clearspan.pipelines.search import exact
+from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.similar import Similarity
+from clearspan.pipelines.search.texts import Texts, options_of
+from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import storage
 from clearspan.shards.reader import Dataset
 
@@ -44,30 +50,38 @@ class Settings:
         vectors: path of the dataset of vectors, relative to the folder.
         model: path of the model's folder, relative to the folder; None: it must be named.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
+        stemmer: language of BM25's words (`common.words.STEMMERS`); None: words as they are.
     """
 
     vectors: str
     model: Any = None
     weight: Any = None
+    stemmer: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str | None):
             raise ValueError("model must be a path or null")
         if self.weight is not None and not (type(self.weight) in (int, float) and 0 <= self.weight <= 1):
             raise ValueError("weight must be a number from 0 to 1, or null")
+        Words(self.stemmer)
 
 
 def write_collection(
-    folder: str | Path, vectors: str | Path, model: str | Path | None = None, weight: float | None = None
+    folder: str | Path,
+    vectors: str | Path,
+    model: str | Path | None = None,
+    weight: float | None = None,
+    stemmer: str | None = None,
 ) -> Path:
     """Write search.json, which makes a folder a collection to search; return its path.
 
     Args:
         vectors: the dataset of vectors. model: the folder of the model that made it.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
+        stemmer: language of BM25's words; None: words as they are.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = Settings(str(paths[0]), paths[1], weight)
+    settings = Settings(str(paths[0]), paths[1], weight, stemmer)
     write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
     return Path(folder) / NAME
 
@@ -87,72 +101,88 @@ def read_settings(folder: str) -> Settings:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
     model = None if settings.model is None else os.path.normpath(Path(folder) / settings.model)
     vectors = os.path.normpath(Path(folder) / settings.vectors)
-    return Settings(vectors, model, settings.weight)
+    return dataclasses.replace(settings, vectors=vectors, model=model)
 
 
 class Collection:
-    """Texts to search. Use `Collection.open`.
+    """Texts to search. Use `Collection.open`, or `clearspan.open_collection`.
 
     Attributes:
-        folder: as it was given.
-        model: the model's folder; None if BM25 alone can search.
+        folder: the folder of the first collection, as it was given.
+        folders: those of all collections that are searched together.
+        model: the model's folder; None if only BM25 can search.
         weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
+        words: what BM25 compares of a text.
         options: the options that made the vectors, by name.
     """
 
-    def __init__(
-        self, folder: str, dataset: Dataset, model: str | None, weight: float, device: str, quiet: bool
-    ) -> None:
-        self.folder, self.model, self.weight, self.quiet = folder, model, weight, quiet
-        self.options: Mapping[str, Any] = dataset.manifest.fingerprint.get("options", {})
-        self._dataset, self._device, self._lock = dataset, device, threading.Lock()
+    def __init__(self, texts: Texts, model: str | None, weight: float, words: Words, device: str) -> None:
+        self.folder, self.folders = texts.folders[0], list(texts.folders)
+        self.model, self.weight, self.words = model, weight, words
+        self.options = options_of(texts.datasets[0])
+        self._texts, self._device, self._lock = texts, device, threading.Lock()
 
     @classmethod
+    @checked
     def open(
         cls,
         folder: str | Path,
         model: str | Path | None = None,
         *,
         also: Sequence[str | Path] = (),
+        stemmer: str | None = None,
         device: str = AUTO,
+        keep: bool = True,
         quiet: bool = True,
-    ) -> Self:
-        """Open a collection. Only manifests are read.
+    ) -> "Collection":
+        """Open a collection to search it many times; only manifests are read now.
 
         Args:
             folder: a dataset that `embed` made, or a folder with search.json, such as that of `adapt`.
             model: the folder of the model that made the vectors; None: the one that search.json names.
-            also: further collections, searched together with the first as if they were one.
+            also: further collections of the same model, searched together with the first as if they were one.
+            stemmer: language whose endings BM25 leaves out, such as german; None: as search.json says, or words as
+                they are.
             device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
+            keep: hold texts and vectors in memory for later searches, if they fit in half of it; otherwise each search
+                reads them again.
             quiet: show no progress bars.
 
         Raises:
-            PipelineError: the folder is no collection.
-            ManifestError: the dataset is missing or damaged.
+            UsageError: an argument cannot be used.
+            PipelineError: a folder is no collection.
+            ManifestError: a dataset is missing or damaged.
         """
-        settings = read_settings(str(folder))
-        dataset = Dataset(settings.vectors)
-        if dataset.kind.name != "vectors" or "model" not in dataset.manifest.fingerprint.get("options", {}):
-            raise PipelineError(
-                f"{settings.vectors}: holds {dataset.kind.name}, not vectors that `embed` made: name others"
-            )
-        weight = 1.0 if settings.weight is None else float(settings.weight)
-        return cls(str(folder), dataset, settings.model if model is None else str(model), weight, device, quiet)
+        folders = [str(folder), *map(str, also)]
+        if twice := [name for name in folders if folders.count(name) > 1]:
+            raise UsageError(f"{twice[0]}: is given twice: name each collection once")
+        all_settings = [read_settings(name) for name in folders]
+        datasets = [_vectors_of(settings) for settings in all_settings]
+        first = all_settings[0]
+        chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
+        try:
+            words = Words(first.stemmer if stemmer is None else stemmer)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
+        weight = 1.0 if first.weight is None else float(first.weight)
+        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device)
 
     @property
     def num_texts(self) -> int:
         """Number of texts; of chunks, where documents are cut."""
-        return self._dataset.num_examples
+        return self._texts.num_rows
 
     @property
     def has_texts(self) -> bool:
-        """Whether the texts are kept, as BM25 needs."""
-        return bool(self.options.get("keep_text"))
+        """Whether all texts are kept, as BM25 needs."""
+        return all(options_of(dataset).get("keep_text") for dataset in self._texts.datasets)
 
     @property
     def fields(self) -> list[str]:
         """Names of the kept fields, by which `where` filters."""
-        return list(self.options.get("keep_fields") or ())
+        return list(
+            dict.fromkeys(name for each in self._texts.datasets for name in options_of(each).get("keep_fields") or ())
+        )
 
     @functools.cached_property
     def compute(self) -> Compute:
@@ -170,56 +200,93 @@ class Collection:
     def vectors_prompt(self) -> str:
         """The prompt before each text of the collection."""
         # Earlier versions embedded with the default prompt, and recorded only the name of another one.
-        return str(self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name"))))
+        before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
+        return before
 
+    @checked
     def search(
         self,
-        queries: Sequence[str],
+        queries: str | Sequence[str],
         top: int = 10,
         *,
         weight: float | None = None,
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Hit]]:
-        """Return the `top` best texts for each query, best first.
+        """Return the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
 
         The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
         (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
-        hold a word of the query are hits. Of equal scores (to six decimals) the higher id is first.
+        hold a word of the query are hits. A document has the score of its best chunk. Of equal scores (to six
+        decimals) the higher id is first. A condition takes hits out and changes no score.
 
         Args:
-            queries: texts.
+            queries: a text, or several.
             weight: weight of the model's scores beside BM25's, 0 to 1; None: the collection's own. 0 loads no model.
             where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
             prompt_name: the model's prompt before each query, or `none`; None: its prompt of queries.
 
         Raises:
+            UsageError: an argument cannot be used.
             PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
             ShardError: a shard is damaged.
         """
+        return self._texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+
+    def ranked(
+        self,
+        queries: str | Sequence[str],
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[tuple[list[int], list[float]]]:
+        """Return the rows and scores of the hits of `search`; `texts.hits` reads the hits."""
+        texts, weight = _checked(queries), self.weight if weight is None else weight
+        if top < 1:
+            raise UsageError("top must be at least 1")
+        if not 0 <= weight <= 1:
+            raise UsageError("weight must be from 0 to 1")
+        condition = None if where is None else self._condition(where)
         with self._lock:
-            weight = self.weight if weight is None else weight
-            if where is not None:
-                raise PipelineError("where: cannot be used yet")
-            embedded = self._embedded(queries, prompt_name)
-            if weight == 1:
-                found = nearest.search(self._dataset, self._encoder.similarity, embedded, top, self.quiet)
-            else:
-                similarity = self._encoder.similarity
-                found = hybrid.search(self._dataset, similarity, embedded, queries, weight, top, self.quiet)
-            return [
-                [Hit(hit.score, hit.id, hit.source, hit.text, collection=self.folder) for hit in hits] for hits in found
-            ]
+            similarity = None if weight == 0 else Similarity(self._encoder)
+            embedded = None if weight == 0 else self._embedded(texts, prompt_name)
+            index = None if weight == 1 else self._index
+            parts = exact.Parts(weight, similarity, embedded, index, texts)
+            try:
+                return exact.search(self._texts, parts, top, condition)
+            except ConditionError as error:
+                raise UsageError(f"--where: {error}") from None
+
+    def _condition(self, where: str) -> Condition:
+        try:
+            condition = Condition.parse(where)
+            condition.check_fields(self.fields)
+        except ConditionError as error:
+            raise UsageError(f"--where: {error}") from None
+        return condition
+
+    @functools.cached_property
+    def _index(self) -> Index:
+        return Index.of(self._texts, self.words)
 
     @property
     def _model_folder(self) -> str:
         if self.model is None:
             raise PipelineError(f"{self.folder}: names no model: pass --model DIR, the model that made the vectors")
+        check_folder(self.model)
         return self.model
 
     @functools.cached_property
     def _encoder(self) -> FolderEncoder:
         made = self.options
+        for dataset in self._texts.datasets[1:]:
+            if options_of(dataset)["model"] != made["model"]:
+                raise PipelineError(
+                    f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
+                    "search one at a time, or with BM25 alone (--hybrid 0)"
+                )
         return load_model(self._model_folder, made["model"], made["pooling"], *self.compute[:2])
 
     def _embedded(self, queries: Sequence[str], prompt_name: str | None) -> np.ndarray:
@@ -230,3 +297,24 @@ class Collection:
         if not np.isfinite(vectors).all():
             raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
         return vectors
+
+
+def _vectors_of(settings: Settings) -> Dataset:
+    """Return the dataset of vectors of a collection."""
+    dataset = Dataset(settings.vectors)
+    if dataset.kind.name != "vectors" or "model" not in options_of(dataset):
+        kind = dataset.kind.name
+        raise PipelineError(f"{settings.vectors}: holds {kind}, not vectors that `embed` made: name others")
+    return dataset
+
+
+def _checked(queries: str | Sequence[str]) -> list[str]:
+    """Return queries as a list; raise UsageError unless each is a text."""
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    if not texts:
+        raise UsageError("no query: pass a text, or several")
+    if any(not isinstance(text, str) or not text.strip() for text in texts):
+        raise UsageError("a query must be a text, and not empty")
+    if any(text != text.encode("utf-8", "ignore").decode() for text in texts):
+        raise UsageError("a query must be valid UTF-8")
+    return texts

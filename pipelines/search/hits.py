@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-FIELD = "field_"
-"""Prefix of the columns of kept fields."""
+from clearspan.shards.schema import FIELD
+from clearspan.shards.vectors import field_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +40,15 @@ def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str) -> Hi
     def value(name: str, default: Any = None) -> Any:
         return batch.column(name)[row].as_py() if name in batch.schema.names else default
 
-    names = [name for name in batch.schema.names if name.startswith(FIELD)]
+    fields = {name: value(FIELD + name) for name in field_names(batch.schema)}
+    identity = value("document", value("id"))
     return Hit(
         score,
-        value("document", value("id")),
+        identity,
         value("source"),
         value("text"),
         value("record"),
-        {name.removeprefix(FIELD): value(name) for name in names},
+        fields,
         value("chunk"),
         collection,
     )

@@ -1,5 +1,6 @@
 """Figures: what a reader sees in them, as SVG and as characters."""
 
+import io
 import math
 import re
 from pathlib import Path
@@ -141,3 +142,8 @@ def test_a_curve_of_one_point_is_a_mark(tmp_path: Path) -> None:
 
 def test_a_figure_without_rows_is_an_empty_one() -> None:
     assert drawn(Bars([]))["rows"] == [] and drawn(Curves([]))["lines"] == []
+
+
+def test_characters_are_ascii_where_the_terminal_has_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert text_bars(Bars([BM25]), 60) == ["BM25  ==============================|--|  40.90 [39.0, 43.0]"]
