@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.words import Words
+from clearspan.common.words import PLAIN, Words
 
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
@@ -34,7 +34,7 @@ class BM25:
     weights: "csc_array"
 
     @classmethod
-    def of(cls, texts: Iterable[str], dtype: str = "float64", words: Words = Words()) -> "BM25":
+    def of(cls, texts: Iterable[str], dtype: str = "float64", words: Words = PLAIN) -> "BM25":
         """Index texts by their `words`. Memory holds the numbers of all of them."""
         import bm25s
         from scipy.sparse import csc_array
@@ -49,7 +49,7 @@ class BM25:
         return cls(vocabulary, csc_array(tuple(columns), shape=(len(ids), len(vocabulary))))
 
     @staticmethod
-    def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: Words = Words()) -> "csr_array":
+    def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: Words = PLAIN) -> "csr_array":
         """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64.
 
         Args:

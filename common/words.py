@@ -58,7 +58,7 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.stemmer not in (None, *STEMMERS):
-            raise ValueError(f"stemmer {self.stemmer!r}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
+            raise ValueError(f"--stemmer {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
 
     @property
     def key(self) -> dict[str, str | int]:
@@ -69,6 +69,10 @@ class Words:
     def __call__(self, text: str) -> list[str]:
         found = words(text.lower())
         return _stemmer(self.stemmer)(found) if self.stemmer else found
+
+
+PLAIN = Words()
+"""Words as they are."""
 
 
 @functools.cache

@@ -104,6 +104,7 @@ def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Sea
     arguments, rest = parser(known, prog).parse_known_args(words)
     name, command = arguments.kind, arguments.parser
     if name in OTHERS:
+        arguments, rest = command.parse_known_intermixed_args(words[1:])  # words without a flag may stand anywhere
         other = checked(command, OTHERS[name], arguments)
         is_remote = any(map(storage.is_remote, other.inputs))
         if rest:

@@ -7,7 +7,7 @@ holds the numbers of all words in memory.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -87,7 +87,7 @@ class Scores:
 
     def block(self, start: int, end: int) -> "BlockScores":
         """Return the scores of the rows from `start` to `end`."""
-        parts = {}
+        parts: dict[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]] = {}
         for word, (rows, weights) in self._lists.items():
             first, last = np.searchsorted(rows, (start, end)).tolist()
             if first == last:
@@ -124,7 +124,7 @@ class BlockScores:
     def __init__(
         self,
         words: Sequence[Sequence[tuple[int, float]]],
-        parts: dict[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]],
+        parts: Mapping[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]],
     ) -> None:
         self._words, self._parts = words, parts
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.commands import naming_keywords
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.folder import device_of
-from clearspan.common.encoder.prompts import OTHER, Prompts
+from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
@@ -29,7 +30,7 @@ from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.vectors import check_folder, load_model
+from clearspan.pipelines.kinds.vectors import check_device, check_folder, load_model
 from clearspan.pipelines.search import exact
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit
@@ -114,13 +115,14 @@ class Collection:
         weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
         words: what BM25 compares of a text.
         options: the options that made the vectors, by name.
+        texts: the rows of all collections.
     """
 
     def __init__(self, texts: Texts, model: str | None, weight: float, words: Words, device: str) -> None:
         self.folder, self.folders = texts.folders[0], list(texts.folders)
         self.model, self.weight, self.words = model, weight, words
         self.options = options_of(texts.datasets[0])
-        self._texts, self._device, self._lock = texts, device, threading.Lock()
+        self.texts, self._device, self._lock = texts, device, threading.Lock()
 
     @classmethod
     @checked
@@ -161,27 +163,28 @@ class Collection:
         first = all_settings[0]
         chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
         try:
+            check_device(device)
             words = Words(first.stemmer if stemmer is None else stemmer)
         except ValueError as error:
-            raise UsageError(f"--{error}") from None
+            raise UsageError(str(error)) from None
         weight = 1.0 if first.weight is None else float(first.weight)
         return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device)
 
     @property
     def num_texts(self) -> int:
         """Number of texts; of chunks, where documents are cut."""
-        return self._texts.num_rows
+        return self.texts.num_rows
 
     @property
     def has_texts(self) -> bool:
         """Whether all texts are kept, as BM25 needs."""
-        return all(options_of(dataset).get("keep_text") for dataset in self._texts.datasets)
+        return all(options_of(dataset).get("keep_text") for dataset in self.texts.datasets)
 
     @property
     def fields(self) -> list[str]:
         """Names of the kept fields, by which `where` filters."""
         return list(
-            dict.fromkeys(name for each in self._texts.datasets for name in options_of(each).get("keep_fields") or ())
+            dict.fromkeys(name for each in self.texts.datasets for name in options_of(each).get("keep_fields") or ())
         )
 
     @functools.cached_property
@@ -204,6 +207,7 @@ class Collection:
         return before
 
     @checked
+    @naming_keywords()
     def search(
         self,
         queries: str | Sequence[str],
@@ -231,7 +235,7 @@ class Collection:
             PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
             ShardError: a shard is damaged.
         """
-        return self._texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+        return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
 
     def ranked(
         self,
@@ -243,7 +247,7 @@ class Collection:
         prompt_name: str | None = None,
     ) -> list[tuple[list[int], list[float]]]:
         """Return the rows and scores of the hits of `search`; `texts.hits` reads the hits."""
-        texts, weight = _checked(queries), self.weight if weight is None else weight
+        asked, weight = check_queries(queries), self.weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
         if not 0 <= weight <= 1:
@@ -251,11 +255,11 @@ class Collection:
         condition = None if where is None else self._condition(where)
         with self._lock:
             similarity = None if weight == 0 else Similarity(self._encoder)
-            embedded = None if weight == 0 else self._embedded(texts, prompt_name)
+            embedded = None if weight == 0 else self.embed(asked, prompt_name)[0]
             index = None if weight == 1 else self._index
-            parts = exact.Parts(weight, similarity, embedded, index, texts)
+            parts = exact.Parts(weight, similarity, embedded, index, asked)
             try:
-                return exact.search(self._texts, parts, top, condition)
+                return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:
                 raise UsageError(f"--where: {error}") from None
 
@@ -269,7 +273,7 @@ class Collection:
 
     @functools.cached_property
     def _index(self) -> Index:
-        return Index.of(self._texts, self.words)
+        return Index.of(self.texts, self.words)
 
     @property
     def _model_folder(self) -> str:
@@ -281,7 +285,7 @@ class Collection:
     @functools.cached_property
     def _encoder(self) -> FolderEncoder:
         made = self.options
-        for dataset in self._texts.datasets[1:]:
+        for dataset in self.texts.datasets[1:]:
             if options_of(dataset)["model"] != made["model"]:
                 raise PipelineError(
                     f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
@@ -289,14 +293,24 @@ class Collection:
                 )
         return load_model(self._model_folder, made["model"], made["pooling"], *self.compute[:2])
 
-    def _embedded(self, queries: Sequence[str], prompt_name: str | None) -> np.ndarray:
+    def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
+        """Return the vectors of queries, (n, dim), and the name of the model's similarity.
+
+        Raises:
+            UsageError: the model has no such prompt.
+            PipelineError: the model is not the one that made the vectors, or cannot embed a query.
+        """
+        try:
+            self.prompts.of_side(QUERY, prompt_name)
+        except EncoderError as error:
+            raise UsageError(str(error)) from None
         try:
             vectors = self._encoder.encode_query(list(queries), prompt_name=prompt_name)
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
         if not np.isfinite(vectors).all():
             raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
-        return vectors
+        return vectors, self._encoder.similarity_name
 
 
 def _vectors_of(settings: Settings) -> Dataset:
@@ -308,7 +322,7 @@ def _vectors_of(settings: Settings) -> Dataset:
     return dataset
 
 
-def _checked(queries: str | Sequence[str]) -> list[str]:
+def check_queries(queries: str | Sequence[str]) -> list[str]:
     """Return queries as a list; raise UsageError unless each is a text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:

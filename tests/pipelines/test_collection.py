@@ -38,5 +38,5 @@ def test_a_damaged_search_json_is_refused_in_one_line(made: Path, tmp_path: Path
 
 
 def test_a_dataset_without_a_named_model_says_so(made: Path) -> None:
-    with pytest.raises(PipelineError, match="names no model: pass --model DIR"):
+    with pytest.raises(PipelineError, match="names no model: pass model DIR"):
         Collection.open(made).search(["owl"])
