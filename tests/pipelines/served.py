@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import urlencode
 
+from clearspan.common.words import PLAIN, Words
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.app import application
@@ -88,6 +89,7 @@ class Fixed:
     weight: float = 0.5
     has_texts: bool = True
     error: Exception | None = None
+    words: Words = PLAIN
 
     @property
     def fields(self) -> list[str]:

@@ -18,7 +18,9 @@ import clearspan
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.where import Condition
 from clearspan.pipelines.serve import app
+from clearspan.pipelines.serve.compare import example
 from clearspan.shards.reader import ShardError
 from tests.conftest import ROOT
 from tests.listening import addresses
@@ -104,7 +106,14 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
     for system in answer["systems"]:
         del system["hits"]
     assert about.pop("systems") == answer["systems"]
-    assert about == {"name": "notes", "num_texts": 2, "weight": 0.5, "fields": ["title", "year"], "has_texts": True}
+    assert about == {
+        "name": "notes",
+        "num_texts": 2,
+        "weight": 0.5,
+        "fields": ["title", "year"],
+        "example": "",
+        "has_texts": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -301,3 +310,18 @@ def test_a_collection_that_nothing_can_search_is_refused(
     assert direct("embed", "--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder).code == 0
     ended = pipeline("serve", tmp_path / "out", "--port", "0")
     assert ended.code == 1 and "names no model, keeps no texts for BM25: pass --model DIR" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"id": 7, "title": "Owls", "lang": "it's", "year": 2021}, "year > 2020"),
+        ({"title": "Owls", "url": "https://x", "lang": "it's"}, "lang = 'it''s'"),
+        ({"draft": True, "first author": "Ada", "meta.lang": "de"}, "`first author` = 'Ada'"),
+        ({"text": "a long text that nobody would type here", "empty": "", "none": None}, ""),
+    ],
+)
+def test_the_example_of_a_filter_is_a_condition_on_a_field(fields: dict[str, Any], expected: str) -> None:
+    assert example(fields) == expected
+    if expected:
+        assert Condition.parse(expected).fields <= fields.keys()
