@@ -83,9 +83,14 @@ def abandon(folder: str) -> None:
 
 def settle(folder: str) -> None:
     """Let a finished run on new inputs take the dataset's place, if a killed command left one."""
-    if not storage.is_remote(folder) and Path(folder, FOLDER, MANIFEST).exists():
+    beside = Path(folder, FOLDER)
+    if storage.is_remote(folder) or not beside.is_dir():
+        return
+    if (beside / MANIFEST).exists():
         with locked(folder):
             replace(folder)
+    elif {path.name for path in beside.iterdir()} <= {ASIDE_DONE}:  # nothing was left to do
+        abandon(folder)
 
 
 def replace(folder: str) -> None:
@@ -112,9 +117,10 @@ def replace(folder: str) -> None:
         if SHARD_NAME.fullmatch(name) and name not in named:
             (target / name).unlink()
     for path in beside.iterdir():
-        if path.name != MANIFEST:
+        if path.name not in (MANIFEST, ASIDE_DONE):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (beside / MANIFEST).unlink()
+    for name in (MANIFEST, ASIDE_DONE):
+        (beside / name).unlink()
     beside.rmdir()
 
 
