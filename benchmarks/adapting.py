@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clearspan.adapt.finish import verdict
+
 from benchmarks.docstrings import modules, write_pairs, write_retrieval
 from benchmarks.findings.verdicts import Run, Sampled, Score, compare
 from benchmarks.report import command, finish, machine, option
@@ -26,7 +28,6 @@ from clearspan.eval import results
 from clearspan.eval.data.retrieval import smart_records
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.scores import resampled
-from clearspan.train.adapt.__main__ import verdict
 
 PAIRS = 1000
 HYBRID = "hybrid:"
@@ -140,7 +141,7 @@ class Study:
             held_out = f"--holdout-fraction={CORPORA[case.corpus].held_out}"
             line = [f"--input={texts}", f"--output={folder}", held_out, "--quiet"]
             line += [f"--model={case.model.format(self.model)}"] if case.model else []
-            run_module("clearspan.train.adapt", [*line, *case.keys, f"training.seed={seed}"], "adapt", quiet=True)
+            run_module("clearspan.adapt", [*line, *case.keys, f"training.seed={seed}"], "adapt", quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
         return float(json.loads(path.read_text("utf-8"))["minutes"])
 
@@ -167,6 +168,11 @@ class Study:
             for task, metric in CORPORA[corpus].figures.values()
             if task in scores
         }
+
+
+def verdict(low: float, high: float) -> str:
+    """Return what the 95 % interval of a difference says."""
+    return "better" if low > 0 else "worse" if high < 0 else "no difference"
 
 
 def processor_seconds() -> float:

@@ -32,7 +32,8 @@ from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report.html import write_report
-from clearspan.eval.report.summary import Summary, report_lead, report_sections, terminal_summary
+from clearspan.eval.report.sections import report_lead, report_sections, terminal_summary
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import NO_CACHE, Request
 from clearspan.eval.run import evaluate
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer

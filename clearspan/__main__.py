@@ -33,14 +33,13 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "adapt": Command(
-        "clearspan.train.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"
-    ),
+    "adapt": Command("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
     "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
     "documents": Command(PIPELINES, "long documents -> dataset of token shards"),
     "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),
     "pairs": Command(PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs"),
     "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives"),
+    "mine": Command(PIPELINES, "add hard negatives to such a dataset, from its own texts"),
     "images": Command(PIPELINES, "image files and tars -> dataset of images with classes"),
     "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes"),
     "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),
@@ -53,6 +52,7 @@ COMMANDS = {
     "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
     "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model"),
     "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries"),
+    "serve": Command(PIPELINES, "a page on this machine to search them by model, BM25 and both, side by side"),
     "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""

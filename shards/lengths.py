@@ -4,6 +4,7 @@ The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -41,11 +42,11 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column, except sentence views; empty if there are no histograms."""
+    """Return a table of bars for each column that has no number; empty if there are no histograms."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()
-        if histogram and not column.startswith("view_")
+        if histogram and not re.search(r"_\d+$", column)
     )
 
 

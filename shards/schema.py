@@ -2,7 +2,8 @@
 
     documents  id, tokens, source
     sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline's --views
-    triplets   id, tokens, positive, and optionally negative
+    triplets   id, tokens, positive, and optionally positive_1, ..., negative, negative_1, ...: of a row with fewer
+               texts, the last of them are empty
     images     id, image, label
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
@@ -63,7 +64,8 @@ class Kind:
     Attributes:
         columns: the columns, as name:type.
         optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
-            ..., and `field_*` for columns of any names that begin so, whose types are among FIELD_TYPES.
+            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for columns of any
+            names that begin so, whose types are among FIELD_TYPES.
         layout: how the rows lie in a tar.
         statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
@@ -116,7 +118,7 @@ class Kind:
         exact = {column.partition(":")[0] for column in self.optional}
         if name in exact:
             return name
-        return f"{FIELD}*" if name.startswith(FIELD) else f"{name.rstrip('0123456789')}*"
+        return f"{FIELD}*" if name.startswith(FIELD) else _stem(name)
 
     def check(self, actual: pa.Schema) -> None:
         """Raise MemberError unless a batch's columns are those of this kind."""
@@ -133,13 +135,15 @@ class Kind:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the optional columns among these names, in the kind's order, views numbered from 0 without gaps."""
-        for column in self.optional:
-            name = column.partition(":")[0]
+        """Yield the optional columns among these names, in the kind's order, numbers without gaps."""
+        columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
+        for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":
                 yield from (name for name in names if name.startswith(FIELD))
             elif name.endswith("*"):
-                yield from (f"{name[:-1]}{number}" for number in range(sum(n.startswith(name[:-1]) for n in names)))
+                first = int(name[:-2] in columns)
+                count = sum(_stem(other) == name for other in names)
+                yield from (f"{name[:-1]}{number}" for number in range(first, first + count))
             elif name in names:
                 yield name
 
@@ -149,7 +153,11 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind("documents", ("id:int64", "tokens:tokens", "source:string")),
         Kind("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
-        Kind("triplets", ("id:int64", "tokens:tokens", "positive:tokens"), optional=("negative:tokens",)),
+        Kind(
+            "triplets",
+            ("id:int64", "tokens:tokens", "positive:tokens"),
+            optional=("positive_*:tokens", "negative:tokens", "negative_*:tokens"),
+        ),
         Kind("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
         Kind(
             "audio",
@@ -198,6 +206,21 @@ def is_vector(column_type: pa.DataType) -> bool:
     """Return whether a type is a `vector_type`."""
     is_list = pa.types.is_fixed_size_list(column_type)
     return bool(is_list and column_type.value_type in VECTOR_TYPES.values() and column_type.list_size > 0)
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """Return the names of `count` columns of one sort, e.g. negative, negative_1, negative_2."""
+    return [name if number == 0 else f"{name}_{number}" for number in range(count)]
+
+
+def of_sort(name: str, names: Sequence[str]) -> list[str]:
+    """Return which of the names are `numbered` by this name, in their order."""
+    return [other for other in names if name in (other, _stem(other)[:-2])]
+
+
+def _stem(name: str) -> str:
+    """Return the name of a numbered column with a star for its number, e.g. `view_*`."""
+    return f"{name.rstrip('0123456789')}*"
 
 
 def num_views(batch_schema: pa.Schema) -> int:

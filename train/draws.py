@@ -34,6 +34,8 @@ class Purpose(enum.IntEnum):
     EMBEDDING = 13  # the initial weights of a patch embedding
     DROPOUT = 14
     SHARE = 15  # the examples in a share of a dataset
+    NEGATIVE = 16  # the hard negatives of a row that has more than a step uses
+    POSITIVE = 17  # the positive of a row with several
 
 
 def mix(*parts: int | Tensor) -> Tensor:

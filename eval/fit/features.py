@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clearspan.common.encoder.embedder import finite
 from clearspan.eval.fit.folds import Ints
-from clearspan.eval.models.embed import finite
 
 _LANES = 16
 _MOST_BYTES = 1 << 28  # limit for pair features that are combined in advance

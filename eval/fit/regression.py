@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.encoder.embedder import finite
 from clearspan.eval.fit.batched import initial_layers
-from clearspan.eval.models.embed import finite
 
 Floats = NDArray[np.float32]
 

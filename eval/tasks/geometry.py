@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details
-from clearspan.eval.models.embed import unit_vectors
 from clearspan.eval.models.similarity import Floats
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits

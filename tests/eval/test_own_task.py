@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.eval.files import DataError, MissingDataError
-from clearspan.eval.models.embed import unit_vectors
+from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Run
 

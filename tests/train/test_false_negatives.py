@@ -85,10 +85,10 @@ def test_the_losses_leave_out_what_is_the_same() -> None:
     expected = info_nce_written_out(
         *(anchors, positives, 0.5, lambda i, j: bool(same[i, j])), *(negatives, lambda i, j: bool(same[i, 5 + j]))
     )
-    torch.testing.assert_close(info_nce(anchors, positives, 0.5, negatives, same=same), expected)
+    torch.testing.assert_close(info_nce(anchors, positives, 0.5, [negatives], same=same), expected)
     assert torch.autograd.gradcheck(lambda *both: nt_xent(*both, 0.5, same=same[:, :5]), (anchors, positives))
     assert torch.autograd.gradcheck(
-        lambda *given: info_nce(*given[:2], 0.5, given[2], same=same), (anchors, positives, negatives)
+        lambda *given: info_nce(*given[:2], 0.5, given[2:], same=same), (anchors, positives, negatives)
     )
 
 

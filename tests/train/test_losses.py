@@ -61,7 +61,7 @@ LABELS = torch.tensor([3, 1, 3, 7, 1, 3, 0, 7])
 def info_nce_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     (anchors, positives), (negatives, _) = pairs(8), pairs(8, seed=1)
     part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
-    loss = info_nce(anchors[part], positives[part], 0.05, negatives[part], 0.7)
+    loss = info_nce(anchors[part], positives[part], 0.05, [negatives[part]], 0.7)
     loss.backward()
     return [loss.detach(), anchors.grad, positives.grad, negatives.grad]
 
@@ -136,9 +136,11 @@ def test_info_nce_is_simcses_equations_written_out() -> None:
                 total = total + torch.exp(cosine(anchor, negative) / 0.05 + weight * (i == j))
             losses.append(-torch.log(terms[i] / total))
         expected = torch.stack(losses).mean()
-        torch.testing.assert_close(info_nce(anchors, positives, 0.05, hard, weight), expected, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(
+            info_nce(anchors, positives, 0.05, [] if hard is None else [hard], weight), expected, atol=1e-10, rtol=1e-10
+        )
     assert torch.autograd.gradcheck(
-        lambda *given: info_nce(*given[:2], 0.5, given[2], 0.3), (anchors, positives, negatives)
+        lambda *given: info_nce(*given[:2], 0.5, given[2:], 0.3), (anchors, positives, negatives)
     )
 
 

@@ -248,7 +248,7 @@ class _Window:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
         self.ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
         self.shared = in_share(self.ids, share)
-        self.columns = {name: [_values(batch.column(name)) for batch in batches] for name in columns}
+        self.columns = {name: [_values(_in(batch, name)) for batch in batches] for name in columns}
         if measured in batches[0].schema.names:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
@@ -266,6 +266,16 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
     draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
     inside: np.ndarray = draws < share * 2.0**53
     return inside
+
+
+def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of a batch; of empty lists if a held-out part has no such texts, such as hard negatives."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    empty = Ragged.of(
+        [np.empty(0, np.int64)] * batch.num_rows, batch.column("tokens").type.value_type.to_pandas_dtype()
+    )
+    return empty.to_arrow(batch.column("tokens").type)
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:

@@ -6,7 +6,7 @@ number of rows. The gather is differentiable.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -62,19 +62,20 @@ def info_nce(
     anchors: Tensor,
     positives: Tensor,
     temperature: float,
-    negatives: Tensor | None = None,
+    negatives: Sequence[Tensor] = (),
     negative_weight: float = 0.0,
     same: Tensor | None = None,
 ) -> Tensor:
     """InfoNCE in one direction, with or without hard negatives (SimCSE Eqs. 4 and 5; NonLing-CSE Eqs. 2, 3 and 5).
 
     Args:
-        anchors, positives, negatives: (n, d) on each rank, any float type, normalized here; row i of each belongs to
-            the same example.
+        anchors, positives: (n, d) on each rank, any float type, normalized here; row i of each belongs to the same
+            example.
+        negatives: k blocks (n, d) of hard negatives; row i of each belongs to example i.
         temperature: the divisor of the cosine similarities, > 0.
-        negative_weight: added to the logit of an anchor and its own hard negative, as in SimCSE's code.
-        same: bool, which of all ranks' positives, (n, N), or positives and negatives, (n, 2N), are no negatives of this
-            rank's anchors. The column of an anchor's own positive has no effect.
+        negative_weight: added to the logit of an anchor and its own hard negatives, as in SimCSE's code.
+        same: bool, (n, (1 + k) N), which of all ranks' positives and negatives, block after block, are no negatives of
+            this rank's anchors. The column of an anchor's own positive has no effect.
 
     Returns:
         Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
@@ -82,12 +83,12 @@ def info_nce(
     """
     partner = own_columns(anchors)
     anchors = unit(anchors)
-    logits = anchors @ gather(unit(positives)).T / temperature
-    if negatives is not None:
-        hard = anchors @ gather(unit(negatives)).T / temperature
+    blocks = [anchors @ gather(unit(positives)).T / temperature]
+    for block in negatives:
+        hard = anchors @ gather(unit(block)).T / temperature
         rows = torch.arange(len(anchors), device=anchors.device)
-        hard = hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True)
-        logits = torch.cat([logits, hard], dim=1)
+        blocks.append(hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True))
+    logits = torch.cat(blocks, dim=1)
     if same is not None:
         logits = _without(logits, same, partner)
     return F.cross_entropy(logits, partner)

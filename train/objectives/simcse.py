@@ -1,7 +1,10 @@
 """SimCSE (Gao et al. 2021): pair a sentence with itself under different dropout, or with a sentence that it entails.
 
-    sentences   tokens | tokens again (different dropout)         -> InfoNCE, one direction
-    triplets    tokens | positive | negative, if there is one     -> InfoNCE with hard negatives
+    sentences   tokens | tokens again (different dropout)            -> InfoNCE, one direction
+    triplets    tokens | positive | hard negatives, if there are any -> InfoNCE with hard negatives
+
+A row may have several positives, of which a step takes one, and several hard negatives, of which it takes `negatives`.
+A row with fewer of them has no column among the logits for the others.
 
 Supervised SimCSE's head, a linear layer and tanh, stays at inference: it belongs to the encoder (`model.head: tanh`).
 Unsupervised SimCSE's is for training only (`head: tanh` here), and an export leaves it out.
@@ -14,7 +17,11 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from clearspan.train.data.batch import Batch
+from clearspan.shards.schema import numbered, of_sort
+from clearspan.train.collectives import gather_labels
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.data.several import drawn
+from clearspan.train.draws import Purpose
 from clearspan.train.model.losses import info_nce
 from clearspan.train.objectives import (
     ContrastiveConfig,
@@ -29,30 +36,41 @@ from clearspan.train.objectives import (
 from clearspan.train.options import Count
 from clearspan.train.schedules import Finite
 
+DRAWN = {"positive": Purpose.POSITIVE, "negative": Purpose.NEGATIVE}
+OF_ROW = "row/"
+"""Prefix of the columns of all of a row's positives, by which examples are compared, in a batch."""
+
 
 @dataclasses.dataclass
 class Config(ContrastiveConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, hard negatives without extra weight.
 
     Args:
-        positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have.
-            dropout: the sentence itself, in a second pass under different dropout, whatever columns the shards have.
-            auto: pairs if the shards have them, else dropout.
-        hard_negative_weight: added to the logit of a sentence and its own hard negative. If it is a number, the shards
+        positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have; of
+            several positives (`positive_1`, ...) a step draws one. dropout: the sentence itself, in a second pass under
+            different dropout, whatever columns the shards have. auto: pairs if the shards have them, else dropout.
+        negatives: the most hard negatives of a row that a step uses; drawn anew each epoch if the row has more. Each
+            costs about as much as the row's positive. 0: none, whatever columns the shards have.
+        hard_negative_weight: added to the logit of a sentence and its own hard negatives. If it is a number, the shards
             must have the columns `positive` and `negative`; null: 0, with or without negatives in the shards.
         max_tokens: the length that texts are cut at, special tokens included; 0: the longest that the encoder takes.
     """
 
     positives: Literal["auto", "dropout", "pairs"] = "auto"
+    negatives: Count = 1
     hard_negative_weight: Finite | None = None
     max_tokens: Count = 0
 
     def check(self) -> None:
         super().check()
-        if self.positives == "dropout" and self.hard_negative_weight is not None:
-            raise ValueError(
-                f"hard_negative_weight {self.hard_negative_weight:g} has no effect with positives: dropout: set null"
-            )
+        if self.hard_negative_weight is not None:
+            without = {"positives: dropout": self.positives == "dropout", "negatives: 0": not self.negatives}
+            if reason := next((option for option in without if without[option]), ""):
+                raise ValueError(
+                    f"hard_negative_weight {self.hard_negative_weight:g} has no effect with {reason}: set null"
+                )
+        if self.positives == "dropout" and self.negatives > 1:
+            raise ValueError(f"negatives {self.negatives} has no effect with positives: dropout: leave it out")
 
     def needs(self) -> dict[str, str]:
         if self.hard_negative_weight is not None:
@@ -60,11 +78,25 @@ class Config(ContrastiveConfig):
         return {"positive": "positives: pairs"} if self.positives == "pairs" else {}
 
 
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What the loss needs besides the vectors.
+
+    Attributes:
+        keys: the keys by which examples are compared, (n, 2 + number of positives + k) int64: those of the id, the
+            sentence, its positives and its k hard negatives; None without `mask_equal`.
+        absent: (n, k) int64, 1 where a row has no such hard negative.
+    """
+
+    keys: Tensor | None
+    absent: Tensor
+
+
 class SimCSE(ContrastiveObjective):
     """InfoNCE between anchors and positives, in one direction (SimCSE Eqs. 4 and 5).
 
-    Blocks, N sequences each: `tokens`, `positive`, and `negative` if the shards have it. Without pairs, `positive` is
-    `tokens` again.
+    Blocks, N sequences each: `tokens`, `positive`, and `negative`, `negative_1`, ... if the shards have them. Without
+    pairs, `positive` is `tokens` again.
 
     Args:
         columns: the shards' columns to read, `tokens` first.
@@ -76,8 +108,10 @@ class SimCSE(ContrastiveObjective):
     def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
         super().__init__(config, setting)
         self.read = tuple(columns)
-        self.paired = "positive" in self.read
-        self.blocks = self.read if self.paired else ("tokens", "positive")
+        self.sources = {sort: of_sort(sort, self.read) for sort in DRAWN}
+        self.paired = bool(self.sources["positive"])
+        self.negatives = numbered("negative", min(config.negatives, len(self.sources["negative"])))
+        self.blocks = ("tokens", "positive", *self.negatives)
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)
 
@@ -88,14 +122,16 @@ class SimCSE(ContrastiveObjective):
                 f"max_tokens {config.max_tokens} leaves no room for text beside the "
                 f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
             )
-        return cls(config, setting, ["tokens"] if config.positives == "dropout" else setting.texts)
+        names = setting.sample.schema.names if setting.sample is not None else []
+        sorts = () if config.positives == "dropout" else ("positive", "negative")[: 2 if config.negatives else 1]
+        return cls(config, setting, ["tokens", *(name for sort in sorts for name in of_sort(sort, names))])
 
     @property
     def columns(self) -> Sequence[str]:
         return self.read
 
     def _column(self, block: str) -> str:
-        return block if block in self.read else "tokens"
+        return "tokens" if block == "positive" and not self.paired else block
 
     def workload(self) -> Workload:
         moments = [self.block_moments(block) for block in self.blocks]
@@ -104,7 +140,16 @@ class SimCSE(ContrastiveObjective):
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
 
     def notes(self, epochs: float) -> list[str]:
-        return [] if self.paired else self.same_passes()
+        if not self.paired:
+            return self.same_passes()
+        place, lengths = f"objectives.{self.name}", self.setting.dataset.manifest.lengths
+        lines = []
+        if 1 < self.config.negatives > len(self.sources["negative"]):
+            has = len(self.sources["negative"]) or "none"
+            lines.append(f"{place}: negatives {self.config.negatives}, and a row of the shards has {has}")
+        if self.negatives and (lacking := lengths.get("negative", {}).get("0")):
+            lines.append(f"{place}: {lacking:,} rows have no hard negative: they are told from the batch's texts alone")
+        return lines
 
     def unjudged(self) -> str:
         return "" if self.paired else self.EQUAL_PASSES
@@ -112,7 +157,31 @@ class SimCSE(ContrastiveObjective):
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
             return super().block_moments(block)
-        return self.setting.length_moments(self._column(block), self.capacity)
+        column = self._column(block)
+        sources = next((self.sources[sort] for sort in DRAWN if of_sort(sort, [column])), [column])
+        if len(sources) <= self._drawn(column):
+            return self.setting.length_moments(column, self.capacity)
+        # A drawn text is one of all columns' texts: an absent one is drawn only by a row that has too few.
+        moments = [self.setting.length_moments(source, self.capacity) for source in sources]
+        lengths, rows = self.setting.dataset.manifest.lengths, max(1, self.setting.dataset.num_examples)
+        present = sum(1 - lengths.get(source, {}).get("0", 0) / rows for source in sources) or 1.0
+        mean = sum(mean for mean, _ in moments) / present
+        return mean, sum(variance + own**2 for own, variance in moments) / present - mean**2
+
+    def _drawn(self, column: str) -> int:
+        """Return the number of texts that a step takes of the columns of this sort."""
+        return len(self.negatives) if of_sort("negative", [column]) else 1
+
+    def collate(self, rows: Rows) -> Columns:
+        columns: Columns = {"tokens": rows.columns["tokens"]}
+        for sort, purpose in DRAWN.items():
+            if stored := [rows.ragged(name) for name in self.sources[sort]]:
+                count = self._drawn(sort)
+                taken = drawn(stored, self.setting.keys(rows.epoch, rows.ids, purpose), count)
+                columns |= dict(zip(numbered(sort, count), taken, strict=True))
+                if sort == "positive" and self.config.mask_equal and len(stored) > 1:
+                    columns |= {OF_ROW + name: rows.columns[name] for name in self.sources[sort]}
+        return columns
 
     def request(self, batch: Batch) -> Request:
         keys = self.setting.sequence_keys(batch, len(self.blocks))
@@ -120,18 +189,43 @@ class SimCSE(ContrastiveObjective):
             block: batch.sequences(self._column(block), key, self.capacity)
             for block, key in zip(self.blocks, keys, strict=True)
         }
-        texts = (batch.lists(column).slices(self.capacity) for column in self.read)
-        return Request(sequences, context=self.identities(batch.ids, *texts))
+        absent = [(batch.lists(name).lengths == 0).long() for name in self.negatives]
+        flags = torch.stack(absent, dim=1) if absent else batch.ids.new_zeros((len(batch.ids), 0))
+        return Request(sequences, context=Context(self._keys(batch), flags))
 
-    def _same(self, keys: Tensor) -> Tensor:
+    def _keys(self, batch: Batch) -> Tensor | None:
+        positives = [name for name in batch.columns if name.startswith(OF_ROW)] or ["positive"] * self.paired
+        names = ["tokens", *positives, *self.negatives]
+        keys = self.identities(batch.ids, *(batch.lists(name).slices(self.capacity) for name in names))
+        if keys is None:
+            return None
+        for place, name in enumerate(positives[1:], 3):
+            # An absent positive has the key of the first one, since absent ones are not equal texts.
+            keys[:, place] = torch.where(batch.lists(name).lengths == 0, keys[:, 2], keys[:, place])
+        return keys
+
+    def joined(self, contexts: Sequence[Context]) -> Context:
+        keys = [context.keys for context in contexts if context.keys is not None]
+        return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
+
+    def _same(self, context: Context | None) -> Tensor | None:
         """Return which positives and negatives of all ranks are no negatives of this rank's anchors, see `info_nce`."""
-        if "negative" not in self.read:
-            return self.share_a_key(keys)
-        return torch.cat([self.share_a_key(keys[:, :-1]), self.share_a_key(keys[:, 1:-1], keys[:, -1:])], dim=1)
+        count = len(self.negatives)
+        if context is None or (context.keys is None and not count):
+            return None
+        keys, absent = context.keys, context.absent
+        missing = gather_labels(absent).bool()
+        if keys is None:
+            masks = [missing.new_zeros(len(absent), len(missing))]
+            return torch.cat([*masks, *(column.expand(len(absent), -1) for column in missing.T)], dim=1)
+        own = keys[:, : keys.shape[1] - count]
+        masks = [self.share_a_key(own)]
+        for place, column in enumerate(missing.T, own.shape[1]):
+            masks.append(self.share_a_key(own[:, 1:], keys[:, place : place + 1]) | column)
+        return torch.cat(masks, dim=1)
 
-    def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
-        anchors, positives, *rest = self.projected(*(encoded.pooled(block) for block in self.blocks))
-        negatives = rest[0] if rest else None
-        weight, same = self.config.hard_negative_weight or 0.0, None if context is None else self._same(context)
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, same)
+    def loss(self, encoded: Encoded, context: Context | None) -> tuple[Tensor, Metrics]:
+        anchors, positives, *negatives = self.projected(*(encoded.pooled(block) for block in self.blocks))
+        weight = self.config.hard_negative_weight or 0.0
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, self._same(context))
         return loss, self.sphere_metrics(encoded, anchors, positives)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.eval.models.embed import Embedder, unit_vectors
+from clearspan.common.encoder.embedder import unit_vectors
+from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import geometry
 from clearspan.eval.tasks.task import Run
 from tests.eval.tasks.test_sts import bag_of_words

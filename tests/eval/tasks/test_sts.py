@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from clearspan.common.encoder.embedder import cosines
 from clearspan.common.encoder.library import load
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.embed import Embedder, cosines
+from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.task import Run
 

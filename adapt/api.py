@@ -1,0 +1,102 @@
+"""Adapting from Python: `clearspan adapt` in a process of its own.
+
+inputs, model, options, recipe keys ──> python -m clearspan.adapt ──> output folder ──> Adapted
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearspan.adapt.state import STATE
+from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.typed import checked
+from clearspan.train.api import Overrides, assignments
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapted:
+    """The result of `adapt`.
+
+    Attributes:
+        folder: the output folder; `report.html` in it has all scores.
+        verdict: `better`, `worse` or `no difference`: the best system with the trained model against the best that
+            needs no training.
+        winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
+        weight: the weight of its model beside BM25: 0 for BM25 alone, None for the model alone.
+        difference: the trained system's MRR minus the untrained one's, in points; low, high: its 95 % interval.
+        task: what finds the texts: `titles`, `crops` of texts without titles, or `questions`.
+        num_queries: number of these.
+        num_texts: number of texts among which they find theirs.
+        mrr: MRR in percent of each system, best first.
+        others: the same figures of the verdict that did not decide, by its task, if there were questions.
+        sentence: the outcome in words.
+    """
+
+    folder: Path
+    verdict: str
+    winner: str
+    weight: float | None
+    difference: float
+    low: float
+    high: float
+    task: str
+    num_queries: int
+    num_texts: int
+    mrr: Mapping[str, float]
+    others: Mapping[str, Mapping[str, Any]]
+    sentence: str
+
+    @property
+    def model(self) -> Path:
+        """The model of the winner, a folder that sentence-transformers loads; of BM25 alone, the best untrained one."""
+        return self.folder / "model"
+
+
+@checked
+def adapt(
+    inputs: str | Path | Iterable[str | Path],
+    output: str | Path,
+    model: str | Path | None = None,
+    overrides: Overrides = (),
+    *,
+    quiet: bool = False,
+    **options: Option,
+) -> Adapted:
+    """Adapt a model to texts of your own, and measure whether that helped. A call that was stopped continues when it is
+    repeated, and one that has finished returns its result again.
+
+    Args:
+        inputs: files, folders and globs.
+        output: a new or empty folder, or that of the same call to continue.
+        model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that begins with its
+            vectors; None: a static encoder from the texts alone.
+        overrides: recipe keys to change.
+        quiet: print nothing.
+        options: options of `clearspan adapt --help` by their names with underscores: `fields="title,body"`,
+            `holdout_fraction=0.2`.
+
+    Raises:
+        UsageError: an option is unknown or cannot work, or the folder is of another call.
+        CommandError: a step failed; the message says why and what to do.
+    """
+    if unusable := options.keys() & {"dry_run", "help", "version", "input"}:
+        raise UsageError(f"{min(unusable)} is an option of the command `clearspan adapt` alone")
+    keys = assignments(overrides)
+    if wrong := [key for key in keys if key.startswith("-") or "=" not in key]:
+        raise UsageError(f"overrides: {wrong[0]}: is no recipe key with a value, such as training.epochs=3")
+    if isinstance(fields := options.get("fields"), list | tuple):
+        options["fields"] = ",".join(map(str, fields))
+    given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
+    with naming_keywords():
+        try:
+            run_module("clearspan.adapt", [*keys, *line], "adapt", quiet)
+        except CommandError as error:
+            if error.code == 2:
+                raise UsageError(str(error)) from None
+            raise
+    state = json.loads((Path(output) / STATE).read_text(encoding="utf-8"))
+    result = {field.name: state[field.name] for field in dataclasses.fields(Adapted) if field.name != "folder"}
+    return Adapted(Path(output), **result)

@@ -1,0 +1,149 @@
+"""Find out whether inputs have titles, before a kind of dataset is chosen for them.
+
+every file ──> its first records ──> a title and a text by usual names in most of them?
+in all files: pairs   in none: texts alone   in some: an error that names the two ways out
+"""
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from clearspan.common.commands import UsageError
+from clearspan.common.progress import counted
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.pairs import USUAL
+from clearspan.pipelines.kinds.text_inputs import encoding_named
+from clearspan.pipelines.readers import TABLES, first_records
+from clearspan.pipelines.readers.columns import chosen, named, plain
+from clearspan.pipelines.records import Input, Inputs, Reading, Record
+from clearspan.pipelines.units.plan import find_inputs
+
+SAMPLE = 1000
+"""Number of records that are looked at, spread over all files."""
+MIXED = 0.01
+"""Part of the bytes in files of another kind from which the inputs are a mixture."""
+KEPT = (("id", "_id", "doc_id", "docid", "document_id", "key"), ("url", "link", "href", "uri"))
+"""Usual names of the fields that a hit should show beside its title: one of each group."""
+KEPT_FILES = 16
+"""Number of files whose first records are looked at for these."""
+NAMED = 3
+"""Number of files that a message names."""
+Names = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Titles:
+    """Titles of inputs.
+
+    Attributes:
+        names: the names of title and text; None without titles.
+        note: a remark for the user on how many of the first records have them; "" if all or none.
+    """
+
+    names: Names | None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """A file, the names of title and text that most of its first records have, and in how many of how many."""
+
+    entry: Input
+    names: Names | None
+    titled: int
+    records: int
+
+
+def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
+    """Find the title and the text, by usual names (`kinds.pairs`), that the first records of every file have. Inputs
+    that cannot be read have none: the command that reads them says why.
+
+    Raises:
+        UsageError: some files have them, and others have none or other ones.
+    """
+    try:
+        reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
+        found = find_inputs(inputs, reading)
+    except (PipelineError, ValueError):
+        return Titles(None)
+    files = list(_looked_at(found, dataclasses.replace(reading, columns=USUAL)))
+    sizes = Counter[tuple[str, ...]]()
+    for file in files:
+        sizes[tuple(map(plain, file.names or ()))] += file.entry.bytes
+    main = max(sizes, key=sizes.__getitem__, default=())
+    others = [file for file in files if tuple(map(plain, file.names or ())) != main]
+    if sizes.total() - sizes[main] > MIXED * sizes.total():
+        raise UsageError(_mixture(files, found.files))
+    names = Counter(file.names for file in files if file not in others).most_common(1)
+    if not names or names[0][0] is None:
+        return Titles(None)
+    titled, records = sum(file.titled for file in files if file not in others), sum(file.records for file in files)
+    return Titles(names[0][0], f"in {titled:,} of the first {records:,} records" if titled < records else "")
+
+
+def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
+    """Look at the first records of the files, of more than SAMPLE files at those that are spread evenly."""
+    entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
+    number = max(1, SAMPLE // max(1, len(entries[::step])))
+    for entry in entries[::step]:
+        try:
+            records = first_records(found.root, [entry], reading, number) if entry.format in TABLES else []
+        except PipelineError:  # it lacks the columns, or is damaged
+            records = []
+        pairs: dict[tuple[str, ...], Counter[tuple[str, ...]]] = {}  # in small letters -> as records write them
+        for record in records:
+            value = record.value if isinstance(record.value, dict) else {}
+            filled = [name for name, text in value.items() if isinstance(text, str) and text.strip()]
+            if names := tuple(chosen(filled, reading) or ()):
+                pairs.setdefault(tuple(map(plain, names)), Counter())[names] += 1
+        most = max(pairs.values(), key=Counter.total, default=Counter())
+        if 2 * most.total() > len(records):
+            (title, text), _ = most.most_common(1)[0]
+            yield _File(entry, (title, text), most.total(), len(records))
+        else:
+            yield _File(entry, None, 0, len(records))
+
+
+def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
+    """Return the error for files of which some have titles, or whose titles have different names."""
+    groups: dict[Names | None, list[str]] = {}
+    for file in sorted(files, key=lambda file: -file.entry.bytes):
+        groups.setdefault(file.names, []).append(file.entry.name)
+    parts = []
+    for names, members in groups.items():
+        listed = ", ".join(members[:NAMED]) + (f" and {len(members) - NAMED:,} more" if len(members) > NAMED else "")
+        parts.append(f"{' and '.join(names) if names else 'no titles'} in {listed}")
+    title, text = next(filter(None, groups))
+    return (
+        f"--input: {counted(len(entries), 'file')}, not all with titles of the same names: {'; '.join(parts)}: "
+        f"--fields {title},{text} takes these pairs and leaves other records out, --text-field {text} takes that field "
+        "of all files as texts without titles"
+    )
+
+
+def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
+    """Return the fields by which a user knows a text again, an id and a link, that the first records have. Inputs that
+    cannot be read have none: the command that reads them says why.
+    """
+    try:
+        reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
+        found = find_inputs(inputs, reading)
+    except (PipelineError, ValueError):
+        return ()
+    tables = [entry for entry in found.files if entry.format in TABLES][:KEPT_FILES]
+    kept: list[str] = []
+    for group in KEPT:
+        for name in group:
+            records: list[Record] = []
+            for entry in tables:
+                with contextlib.suppress(PipelineError):  # it has no such column
+                    records += first_records(found.root, [entry], dataclasses.replace(reading, columns=((name,),)), 10)
+            values = [record.value for record in records if isinstance(record.value, dict)]
+            written = [
+                each for value in values for each in [named(list(value), name)] if each and value[each] is not None
+            ]
+            if written:
+                kept.append(written[0])
+                break
+    return tuple(kept)

@@ -1,0 +1,107 @@
+"""Choose the recipe that `clearspan adapt` trains with: by the lengths and the number of the texts, and by the model.
+
+texts with titles -> pairs; sentences -> SimCSE; passages -> crops; long documents -> DeCLUTR's spans
+a static encoder -> static-pairs or static
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+EVALUATED = "training.eval_steps=1"
+"""A placeholder: how often to evaluate follows from the number of steps, which the recipe says."""
+SHORT, LONG = 32, 1024
+"""Median numbers of tokens below which texts are single sentences, and from which they are long documents."""
+FEW_TEXTS = 10_000
+"""Below this number of texts, training reads them three times."""
+NUM_EVALUATIONS = 4
+"""Scores during training, besides that of the start: on a CPU they take a tenth of the time of 200 steps."""
+STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.01")
+"""Keys of the static recipes for a model that has vectors already: it keeps its own, and moves half as fast."""
+LEAST_STEPS = 4
+"""The fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
+SENTENCES = ("model.pooling=''",)
+"""The model's own pooling, not that of BERT in SimCSE."""
+LONG_TEXTS = ("data.text.short_documents=shrink",)
+
+
+class Choice(NamedTuple):
+    """A recipe, the keys to change in it, and the reason in words."""
+
+    recipe: str
+    changes: tuple[str, ...]
+    reason: str
+
+
+def planned(
+    texts: Path,
+    base: Path,
+    keys: Sequence[str],
+    overrides: Sequence[str],
+    has_titles: bool,
+    made: bool,
+    given: str | None,
+) -> Choice:
+    """Return the recipe for a dataset, with some evaluations during training.
+
+    Args:
+        base: the folder of the model to train; made: whether it is a static encoder that the command made.
+        keys, overrides: `key=value` that every recipe needs here, and those of the user.
+        given: the user's recipe.
+
+    Raises:
+        DataError: too few texts are held out.
+        RecipeError: there is no such recipe, or a key or value cannot work.
+    """
+    from clearspan.common.model_folder import read_modules
+    from clearspan.eval.data.heldout import read_dataset
+    from clearspan.pipelines.units.curation import held_out_share
+    from clearspan.shards.manifest import Manifest
+    from clearspan.train.api import load_recipe
+
+    for picking in (True, False):
+        read_dataset(texts / "validation", picking=picking)
+    manifest = Manifest.load(str(texts))
+    is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
+    num_texts = manifest.totals["examples"]
+    lengths = manifest.lengths["positive" if has_titles else "tokens"]
+    choice = choose(num_texts, median(lengths), is_static, has_titles, given)
+    recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
+    batch_size = recipe.data["text"].batch_size
+    if num_texts < LEAST_STEPS * batch_size and (has_titles or made):
+        smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
+        choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
+    recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
+    num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
+    evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
+    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(manifest)}"
+    return Choice(choice.recipe, (*choice.changes, evaluations), reason)
+
+
+def choose(
+    num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
+) -> Choice:
+    """Return the recipe for texts of which half have at least `median_tokens` tokens."""
+    lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
+    if median_tokens < SHORT and not has_titles:
+        lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"
+    epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS else ()
+    if recipe:
+        return Choice(recipe, (), f"recipe {recipe}, as given: {lengths}")
+    if is_static:
+        name = "static-pairs" if has_titles else "static"
+        return Choice(name, STATIC, f"recipe {name}, since the model is static token vectors: {lengths}")
+    if has_titles:
+        return Choice("pairs", epochs, f"recipe pairs, each title among texts that are not its own: {lengths}")
+    if median_tokens >= LONG:
+        return Choice("contrastive-only", LONG_TEXTS, f"recipe contrastive-only, DeCLUTR's spans: {lengths}")
+    if median_tokens < SHORT:
+        return Choice("simcse-unsup-bert-base", SENTENCES, f"recipe simcse-unsup-bert-base, two dropouts: {lengths}")
+    return Choice("crops", epochs, f"recipe crops, two neighboring crops of each text: {lengths}")
+
+
+def median(histogram: Mapping[str, int]) -> int:
+    """Return the lower edge of the bin that holds the median of a histogram of lengths, shortest first."""
+    edges, counts = map(int, histogram), itertools.accumulate(histogram.values())
+    return next(edge for edge, count in zip(edges, counts, strict=True) if 2 * count >= sum(histogram.values()))

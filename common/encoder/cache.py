@@ -1,0 +1,190 @@
+"""Cache of embeddings on disk, keyed by model fingerprint and text hash, shared by all runs.
+
+    CACHE/<fingerprint>/<time>-<process>.rows.npy       n rows
+    CACHE/<fingerprint>/<time>-<process>.hashes.npy     the hash of the text and a checksum of the row; written last
+
+Each addition is two files, written atomically and never changed: no run reads the unfinished files of a killed or
+concurrent run. Hashes and checksums are held in memory, 28 bytes a text; rows are memory-mapped and read on demand.
+
+Each row that is used is compared with its checksum (`common.kept`): the text of a damaged one is embedded again, and
+its new row is found first from then on. A damaged file is deleted. A failure to read or write is a warning, and the run
+continues without the cache. Any file may be deleted at any time.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common import kept
+from clearspan.common.files import atomic_write, cache_folder, remove_temporaries
+from clearspan.common.progress import counted
+from clearspan.common.terminal import one_line, warn
+
+Rows = NDArray[np.float32]
+Hashes = NDArray[np.uint64]
+Entries = NDArray[np.void]
+"""Array of type _ENTRY."""
+
+_ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
+"""The hash of a text, and the checksum of its row, which begins with the last four bytes of the hash."""
+_ROWS, _HASHES = ".rows.npy", ".hashes.npy"
+_NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
+"""The form of the name of a file of ours, which may be deleted."""
+
+
+def default_folder() -> Path:
+    """Return the folder of all cached embeddings, if no other is named."""
+    return cache_folder() / "embeddings"
+
+
+class Cache:
+    """The cached embeddings of one model.
+
+    Attributes:
+        blocks: the memory-mapped rows of each file, (n, dim) float32. Row numbers count through all blocks.
+        takes: whether the cache still accepts rows; false after a failed write.
+        warnings: one line for each file that could not be read or written.
+    """
+
+    def __init__(self, folder: Path, dim: int) -> None:
+        self._folder, self._dim = folder, dim
+        self.blocks: list[Rows] = []
+        self.takes = True
+        self.warnings: list[str] = []
+        self._paths: list[Path] = []  # of the blocks
+        entries: list[Entries] = [np.empty(0, _ENTRY)]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Newest first: the first row of a text counts, and that which replaces a damaged one is newer.
+            paths = sorted(folder.glob(f"[!.]*{_HASHES}"), reverse=True)
+            remove_temporaries(folder, older_than_s=kept.STALE_S)
+        except OSError as error:
+            paths, self.takes = [], False
+            self.warnings.append(
+                f"{folder} cannot be used as a cache of embeddings ({error.strerror}): all are computed again"
+            )
+        for path in paths:
+            if (block := self._block(path)) is not None:
+                entries.append(block[0])
+                self.blocks.append(block[1])
+                self._paths.append(path)
+        unsorted = np.concatenate(entries)
+        # Sorted by the first half of the hash. The sort is stable, so the first of equal hashes stays the first.
+        self._order = np.argsort(unsorted["hash"][:, 0], kind="stable")
+        self._entries = unsorted[self._order]
+
+    def _block(self, path: Path) -> tuple[Entries, Rows] | None:
+        """Return the content of a file and of the one beside it; None if they cannot be used."""
+        try:
+            entries, rows = _read(path)
+            if rows.shape[1] == self._dim:
+                return entries, rows
+            width = f"rows of {rows.shape[1]} values instead of {self._dim}"
+            self.warnings.append(f"{path} holds {width}: its embeddings are computed again")
+            return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.warnings.append(f"{path} cannot be read ({error.strerror}): its embeddings are computed again")
+            return None
+        except Exception as error:  # numpy raises errors of any type for a damaged header
+            reason = one_line(error, 80)
+        if not _NAME.fullmatch(path.name):
+            self.warnings.append(f"{path} holds no readable embeddings ({reason}): delete it")
+            return None
+        try:
+            for damaged in (path, _rows_of(path)):
+                damaged.unlink(missing_ok=True)
+            warn(f"{path}: damaged, or of another version ({reason}): deleted, its embeddings computed again")
+        except OSError as error:
+            self.warnings.append(f"{path} is damaged, and cannot be deleted ({error.strerror}): delete it")
+        return None
+
+    def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row number of each text, (len(texts),); -1 if the row is missing or damaged."""
+        if not len(self._entries):
+            return np.full(len(texts), -1)
+        hashes = _hashes(texts)
+        places = np.searchsorted(self._entries["hash"][:, 0], hashes[:, 0]).clip(max=len(self._entries) - 1)
+        is_cached = (self._entries["hash"][places] == hashes).all(axis=1)
+        is_cached[is_cached] = self._is_whole(places[is_cached])
+        return np.where(is_cached, self._order[places], -1)
+
+    def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether rows, by their places in `_entries`, match their checksums, (len(places),); report others."""
+        starts = np.cumsum([0, *map(len, self.blocks)])
+        numbers, whole = self._order[places], np.zeros(len(places), bool)
+        block_of = np.searchsorted(starts, numbers, side="right") - 1
+        for block in np.unique(block_of):
+            mine = np.flatnonzero(block_of == block)
+            rows = np.asarray(self.blocks[block])  # still memory-mapped, but faster to index
+            entries = self._entries[places[mine]]
+            checksums = kept.checksums((rows[row] for row in (numbers[mine] - starts[block]).tolist()), _keys(entries))
+            whole[mine] = entries["checksum"] == checksums
+            if num_damaged := len(mine) - int(whole[mine].sum()):
+                problem = f"{counted(num_damaged, 'row')} damaged since kept: computed again"
+                warn(f"{_rows_of(self._paths[block])}: {problem}")
+        return whole
+
+    def add(self, texts: Sequence[str], rows: Rows) -> Rows:
+        """Write embeddings, float32 (len(texts), dim), to the cache.
+
+        Returns:
+            The same rows, memory-mapped from the new file; `rows` itself if they could not be written.
+        """
+        if not self.takes or not len(rows):
+            return rows
+        path = self._folder / f"{time.time_ns():020d}-{os.getpid()}{_HASHES}"
+        content, entries = np.ascontiguousarray(rows, "<f4"), np.empty(len(rows), _ENTRY)
+        entries["hash"] = _hashes(texts)
+        entries["checksum"] = kept.checksums(content, _keys(entries))
+        try:
+            for target, array in ((_rows_of(path), content), (path, entries)):
+                with atomic_write(target) as file:
+                    np.save(file, array, allow_pickle=False)
+            return _read(path)[1]
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self.takes = False
+            self.warnings.append(
+                f"{self._folder} cannot store more embeddings ({reason}): other runs will compute them again"
+            )
+            return rows
+
+
+def _rows_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(_HASHES) + _ROWS)
+
+
+def _keys(entries: Entries) -> NDArray[np.uint32]:
+    """Return what the checksums of rows begin with, (n,): a row does not pass for that of another text."""
+    keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
+    return keys
+
+
+def _read(path: Path) -> tuple[Entries, Rows]:
+    """Return the entries (n,) of a file, and the memory-mapped rows (n, dim) of the one beside it.
+
+    Raises:
+        OSError: a file cannot be read.
+        EOFError, ValueError: `Cache.add` did not write a file, or its header or size is damaged.
+    """
+    beside = _rows_of(path)
+    entries, rows = np.load(path, allow_pickle=False), np.load(beside, mmap_mode="r", allow_pickle=False)
+    if (entries.dtype, rows.dtype, rows.ndim) != (_ENTRY, np.float32, 2) or entries.shape != rows.shape[:1]:
+        raise ValueError(f"arrays {entries.shape} and {rows.shape} instead of n entries and n rows")
+    if beside.stat().st_size != rows.offset + rows.nbytes:
+        raise ValueError(f"rows {rows.shape} do not fill {beside.name}")
+    return entries, rows
+
+
+def _hashes(texts: Sequence[str]) -> Hashes:
+    """Return the 128-bit BLAKE2b hash of each text's UTF-8, (len(texts), 2); lone surrogates are encoded too."""
+    digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16) for text in texts)
+    return np.frombuffer(b"".join(digest.digest() for digest in digests), "<u8").reshape(-1, 2)

@@ -1,0 +1,195 @@
+"""Embed each distinct text once.
+
+The forward pass takes nearly all of the time of an evaluation, and of a search for hard negatives. An `Embedder`
+remembers embeddings, and shares them with other runs through a cache on disk.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.encoder.cache import Cache
+from clearspan.common.encoder.sentence_encoder import Encoder
+
+Floats = NDArray[np.floating[Any]]
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+_CHUNK = 1 << 16
+"""Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
+FEW = 0.01
+"""A model is reported as constant if the number of different directions is below this fraction of the texts."""
+FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
+"""Fewest texts for which this is judged, and the most that are looked at: of more texts, an evenly spaced sample."""
+NOISE = 1e-6
+"""Largest difference that float32 may cause between the products of two equal directions with a random vector."""
+
+
+def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
+    """Return the cache of a model's embeddings with a prompt; None without a folder, or for a model without a key.
+
+    Args:
+        folder: the folder of all models' caches, such as `cache.default_folder()`.
+    """
+    key = model.cache_key(prompt) if folder else None
+    return Cache(folder / key, model.dim) if folder and key else None
+
+
+def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) -> Encode:
+    """Return the function that embeds texts with a model, the prompt before each; arguments as in `Encoder.encode`."""
+    return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)
+
+
+class Embedder:
+    """An encoder that remembers the embedding of each text.
+
+    Args:
+        encode: maps n texts to an array (n, dim); rows need not have unit norm.
+        cache: embeddings on disk, shared with other runs; rows in it are not held in memory as well. Rows with a NaN,
+            an infinity or only zeros are not cached, so that every run counts them.
+
+    Attributes:
+        num_texts: number of texts that the encoder embedded.
+        num_cached: number of distinct texts whose embeddings came from the cache.
+        num_nonfinite: number of computed embeddings with a NaN or an infinity.
+        num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
+        constant: (number of texts, number of their different directions) of the largest call of `embed` whose texts
+            have few of them (`FEW`); None if there was none.
+        encode_s: seconds spent in the encoder.
+    """
+
+    def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
+        self._encode, self._cache = encode, cache
+        self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
+        self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
+        self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
+        self.constant: tuple[int, int] | None = None
+        self.encode_s = 0.0
+
+    def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
+        """Return the embeddings of `texts`, float32 (len(texts), dim), row i for text i.
+
+        Args:
+            texts: at least one text.
+            keep: remember new embeddings for later calls. Pass False for a corpus that a task reads only once, so that
+                memory does not hold its embeddings twice; cached embeddings are remembered in any case.
+
+        Raises:
+            ValueError: the encoder did not return one row per text.
+        """
+        blocks, rows = self.known(texts, keep)
+        embeddings = _gathered(blocks, np.array([rows[text] for text in texts]))
+        self._watch(len(set(texts)), embeddings)
+        return embeddings
+
+    def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
+        """Note that different texts have few different directions, as a collapsed model gives them."""
+        if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
+            return
+        sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
+        # Rows of different directions have different products with a random vector, which are faster to compare.
+        axis = np.random.default_rng(0).standard_normal((embeddings.shape[1],), np.float32)
+        steps = np.diff(np.sort((unit_vectors(sample) @ axis).astype(np.float64)))
+        different = 1 + int((steps > NOISE).sum())
+        if different == 1 or different < FEW * min(num_texts, len(sample)):
+            self.constant = (num_texts, different)
+
+    def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
+        """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
+        keep = keep or (self._cache is not None and self._cache.takes)
+        rows = self._rows if keep else dict(self._rows)
+        blocks = self._blocks if keep else list(self._blocks)
+        new = [text for text in dict.fromkeys(texts) if text not in rows]
+        if new and self._cache:
+            cached = self._cache.find(new).tolist()
+            rows.update((text, row) for text, row in zip(new, cached, strict=True) if row >= 0)
+            self.num_cached += sum(row >= 0 for row in cached)
+            new = [text for text, row in zip(new, cached, strict=True) if row < 0]
+        new.sort(key=len, reverse=True)  # a chunk holds texts of similar length, as the encoder's batches do
+        for start in range(0, len(new), _CHUNK):
+            chunk = new[start : start + _CHUNK]
+            first = sum(map(len, blocks))
+            blocks.append(self._encoded(chunk))
+            rows.update(zip(chunk, range(first, first + len(chunk)), strict=True))
+        return blocks, rows
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each kind of broken embedding, and those of the cache."""
+        nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
+        zero = (
+            "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
+            "case or tokens); of another model, it is broken"
+        )
+        kinds = ((self.num_nonfinite, nonfinite), (self.num_zero, zero))
+        warnings = [f"{num} of {self.num_texts} embeddings {problem}" for num, problem in kinds if num]
+        if self.constant:
+            texts, different = self.constant
+            warnings.append(
+                f"{texts:,} different texts have {different:,} different embedding{'s' * (different > 1)}: the model "
+                "is (nearly) constant, so its scores say nothing: it may have collapsed in training, or be damaged"
+            )
+        return warnings + (self._cache.warnings if self._cache else [])
+
+    def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
+        """Compute embeddings, (len(texts), dim), count the broken ones and cache the others."""
+        start = time.perf_counter()
+        embeddings = np.asarray(self._encode(texts), dtype=np.float32)
+        self.encode_s += time.perf_counter() - start
+        if embeddings.ndim != 2 or len(embeddings) != len(texts):
+            raise ValueError(f"the encoder returned shape {embeddings.shape} for {len(texts)} texts")
+        self.num_texts += len(texts)
+        finite = np.asarray(np.isfinite(embeddings).all(axis=1))
+        zero = np.asarray(~embeddings.any(axis=1))
+        self.num_nonfinite += int((~finite).sum())
+        self.num_zero += int(zero.sum())
+        if self._cache is None:
+            return embeddings
+        valid = finite & ~zero
+        if valid.all():
+            return self._cache.add(texts, embeddings)
+        self._cache.add([text for text, is_valid in zip(texts, valid, strict=True) if is_valid], embeddings[valid])
+        return embeddings
+
+
+def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return rows by their numbers, counted through all blocks: (len(rows), dim)."""
+    starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
+    block_of = np.searchsorted(starts, rows, side="right") - 1
+    out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
+    for number in np.unique(block_of):
+        places = np.flatnonzero(block_of == number)
+        out[places] = blocks[number][rows[places] - starts[number]]
+    return out
+
+
+def finite(embeddings: Floats) -> Floats:
+    """Return the embeddings with 0 for NaNs and infinities, as SentEval's STS protocol treats NaNs."""
+    zeroed: Floats = np.nan_to_num(embeddings, nan=0, posinf=0, neginf=0)
+    return zeroed
+
+
+def unit_vectors(embeddings: Floats) -> Floats:
+    """Return the rows scaled to unit L2 norm, in the same dtype.
+
+    NaNs and infinities count as 0, and a zero row stays zero, so that its cosines are 0, as in SentEval's STS protocol.
+    """
+    rows = finite(embeddings)
+    # In float32, squares of values above 1e19 overflow and those below 1e-23 underflow.
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
+    unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0, casting="same_kind")
+    return unit
+
+
+def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
+    """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
+
+    A NaN counts as 0, and so does the cosine with a zero vector, as in SentEval's STS protocol. Values are rounded to
+    12 decimals: the digits beyond are noise of float32 embeddings, which would give an encoder that maps all texts to
+    one direction a correlation.
+    """
+    product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
+    cosine: NDArray[np.float64] = product.sum(axis=1).round(12)
+    return cosine

@@ -1,0 +1,203 @@
+"""Adapting a model to texts: the recipe, the verdict, what is refused, and one short gain on real texts."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import clearspan
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import running
+from clearspan.adapt.state import STATE
+from clearspan.common.commands import CommandError
+from clearspan.common.sealed import seal
+from clearspan.eval.api import load_model
+
+
+@pytest.fixture(scope="module")
+def static_model(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random token vectors of BERT's vocabulary, which know nothing yet."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    folder = tmp_path_factory.mktemp("static") / "model"
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    torch.manual_seed(0)
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=64)], device="cpu").save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def abstracts(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cranfield's first 700 abstracts as a csv file."""
+    text = (shared_data / "retrieval/cranfield/cran.all.1400").read_text()
+    path = tmp_path_factory.mktemp("texts") / "abstracts.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "abstract"])
+        writer.writerows(enumerate(" ".join(part.split()) for part in re.findall(r"(?s)\n\.W\n(.*?)\n\.I", text)[:700]))
+    return path
+
+
+@pytest.fixture
+def arguments(abstracts: Path, static_model: Path, tmp_path: Path) -> list[str]:
+    given = ["--input", str(abstracts), "--text-field", "abstract", "--model", str(static_model)]
+    return [*given, "--output", str(tmp_path / "adapted"), "--holdout-fraction", "0.3", "--quiet"]
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.exhaustive
+def test_a_killed_call_continues_and_ends_with_a_better_model(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed before training and before the evaluation; each command runs once, apart from the one that compares its
+    inputs, and the gain exceeds noise. Then a model of the same name is another one.
+    """
+    output, ran, run_module = tmp_path / "adapted", [], running.run_module
+
+    def killed_before(module: str) -> None:
+        def run(name: str, *words: object) -> None:
+            if name == module:
+                raise KeyboardInterrupt
+            ran.append(name)
+            run_module(name, *words)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(running, "run_module", run)
+
+    given = Path(shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "given"))
+    command = [
+        *arguments,
+        "--model",
+        str(given),
+        "optimizer.learning_rate=0.1",
+        "training.max_steps=30",
+        "data.text.batch_size=128",
+    ]
+    pipelines, train, judge = (f"clearspan.{name}" for name in ("pipelines", "train", "adapt.judging"))
+    for module, done in ((train, [pipelines]), (judge, [pipelines, pipelines, train])):
+        killed_before(module)
+        assert adapt.main(command) == 130 and ran == done
+        assert not (output / "model").exists()
+    killed_before("")
+    assert adapt.main(command) == 0
+    assert ran == [pipelines, pipelines, train, pipelines, judge, pipelines]
+    first = capsys.readouterr().out
+    ran.clear()
+    assert adapt.main(command) == 0 and ran == [pipelines, judge, pipelines]
+    second = capsys.readouterr().out
+    assert second.splitlines()[-1] == first.splitlines()[-1] and second.count("# finished") == 4
+
+    found = json.loads((output / STATE).read_text())
+    assert found["verdict"] == "better" and found["low"] > 0 and found["task"] == "crops"
+    assert (found["num_texts"], found["num_collection"]) == (700, 700) and "among 700 texts" in found["sentence"]
+    assert found["mrr"].keys() == {"BM25", "given", "given + BM25", "trained", "trained + BM25"}
+    after, better = load_model(output / "run/model"), load_model(output / "model")
+    assert (after.encode(["a wing in a slipstream"]) == better.encode(["a wing in a slipstream"])).all()
+    assert (output / "report.html").is_file()
+
+    texts, held_out = command[command.index("--input") + 1], command[command.index("--holdout-fraction") + 1]
+    keys = [word for word in command if "=" in word]
+    again = clearspan.adapt(texts, output, given, keys, quiet=True, text_field="abstract", holdout_fraction=held_out)
+    assert (again.verdict, again.low, again.mrr) == ("better", found["low"], found["mrr"])
+    assert again.model == output / "model" and (again.winner, again.num_texts) == (found["winner"], 700)
+
+    verdict = [line for line in first.splitlines() if line.startswith("better: ")]
+    for damaged, ends in (
+        ("model", [pipelines, judge, pipelines]),
+        ("run/model", [pipelines, train, judge, pipelines]),
+        ("verdict.json", [pipelines, judge, pipelines]),
+        ("vectors", [pipelines, judge, pipelines]),
+        ("search.json", [pipelines, judge, pipelines]),
+    ):
+        path = output / damaged
+        file = path if path.is_file() else next(path.rglob("*.tar" if damaged == "vectors" else "*.safetensors"))
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        capsys.readouterr()
+        ran.clear()
+        assert adapt.main(command) == 0 and ran == ends, damaged
+        printed = capsys.readouterr().out
+        assert [line for line in printed.splitlines() if line.startswith("better: ")] == verdict
+        assert file.read_bytes() == content, damaged
+        assert damaged == "search.json" or damaged in printed
+    assert (output / "model.damaged").is_dir() and (output / "run/model.damaged").is_dir()
+    ran.clear()
+    assert adapt.main([*command, "training.seed=5"]) == 2 and ran == [pipelines]
+    assert "its step train is that of another command; name another folder" in capsys.readouterr().err
+    weights = next(given.rglob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    assert adapt.main(command) == 2
+    assert f"--model {given}: is not, or no longer, the model of " in capsys.readouterr().err
+
+    recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
+    assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
+    assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ([], ["tokenizer", "texts", "start", "mine", "train", "judge", "embed"]),
+        (["--model", "static:{model}"], ["texts", "start", "mine", "train", "judge", "embed"]),
+        (["--model", "{model}"], ["texts", "mine", "train", "judge", "embed"]),
+        (["--model", "{model}", "--queries", __file__], ["texts", "mine", "train", "questions", "judge", "embed"]),
+    ],
+)
+def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
+    static_model: Path, tmp_path: Path, more: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    titled = tmp_path / "titled.csv"
+    titled.write_text("id,title,abstract\n1,an owl,it hunts at night\n2,a fox,it hunts by day\n")
+    line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run"]
+    assert adapt.main([*line, *(word.format(model=static_model) for word in more)]) == 0
+    printed = capsys.readouterr().out
+    steps = re.findall(r"(?m)^(\d)/(\d) (\w+): ", printed)
+    assert steps == [(str(number), str(len(names)), name) for number, name in enumerate(names, 1)]
+    assert not (tmp_path / "out").exists()
+    assert "pairs of title and abstract (found by their names" in printed and "--fields=title,abstract" in printed
+    assert "--title-field=title --keep-text --keep-fields=title,id" in printed
+    assert adapt.main([*line, "--text-field", "abstract"]) == 0
+    printed = capsys.readouterr().out
+    assert "pipelines documents" in printed and " mine" not in printed and "--keep-fields=id" in printed
+
+
+def test_bad_input_is_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def complaint(*more: str) -> str:
+        code, err = adapt.main([*arguments, *more]), capsys.readouterr().err
+        assert code == 2 and err.count("\n") == 1
+        return err.removeprefix("adapt: ")
+
+    assert complaint("--model", "missing").startswith("--model missing: no such folder")
+    assert complaint("--model", "static:missing").startswith("--model missing: no such folder")
+    assert complaint("--fields", "title,abstract").startswith("--fields and --text-field: a text with a title, or")
+    without = [word for word in arguments if word not in ("--text-field", "abstract")]
+    assert adapt.main([*without, "--fields", "title"]) == 2
+    assert capsys.readouterr().err == "adapt: --fields must name two different fields, e.g. title,text\n"
+    inside = Path(arguments[arguments.index("--model") + 1]) / "adapted"
+    assert complaint("--output", str(inside)).endswith("name a folder outside of it\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("mine")
+    assert complaint("--output", str(tmp_path / "mine")).endswith(
+        "holds something else: name a new or an empty folder\n"
+    )
+    (tmp_path / "mine/adapt.json").write_bytes(seal({"steps": {}, "given": None, "verdict": "better"}))
+    assert complaint("--output", str(tmp_path / "mine")).endswith(
+        "another version of this command made it: name another --output\n"
+    )
+    (tmp_path / "mine/adapt.json").write_text("[]")
+    assert "is not a file of this command" in complaint("--output", str(tmp_path / "mine"))
+
+    def refuse(*_: object) -> None:
+        raise CommandError("the command's own line", 2)
+
+    assert complaint("--queries", "none.csv") == "--queries none.csv: no such file\n"
+    assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
+    monkeypatch.setattr(running, "run_module", refuse)
+    assert complaint() == "the command's own line\n"

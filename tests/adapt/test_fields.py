@@ -1,0 +1,69 @@
+"""`adapt` looks at all its inputs for titles before it begins."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt.fields import find_titles
+from clearspan.common.commands import UsageError
+
+TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
+ALONE = {"text": "It rains, and the streets are wet."}
+ASKED = {"question": "Does it rain?", "text": "It does, and the streets are wet."}
+
+
+def written(folder: Path, **files: list[dict[str, str]]) -> list[str]:
+    for name, records in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return [str(folder / "*")]
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"a": [TITLED] * 23, "b": [ALONE] * 50}, "no titles in b.jsonl; title and text in a.jsonl"),
+        ({"a": [ALONE] * 50, "b": [TITLED] * 23}, "no titles in a.jsonl; title and text in b.jsonl"),
+        ({"a": [TITLED] * 90, "b": [ASKED] * 9}, "title and text in a.jsonl; question and text in b.jsonl"),
+    ],
+)
+def test_a_mixture_is_refused_before_the_work_with_the_two_ways_out(
+    files: dict[str, list[dict[str, str]]], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (pattern,) = written(tmp_path / "in", **files)
+    line = ["--input", pattern, "--output", str(tmp_path / "out")]
+    assert adapt.main(line) == 2 and not (tmp_path / "out").exists()
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and complaint in message
+    assert "text takes these pairs and leaves other records out, --text-field text takes that field" in message
+    for way in (["--fields", "title,text"], ["--text-field", "text"]):
+        assert adapt.main([*line, *way, "--dry-run"]) == 0
+
+
+def test_a_plain_text_or_a_table_without_titles_beside_them_is_a_mixture(tmp_path: Path) -> None:
+    patterns = written(tmp_path, a=[TITLED] * 9)
+    (tmp_path / "b.txt").write_text(ALONE["text"] * 20)
+    with pytest.raises(UsageError, match=r"title and text in a\.jsonl; no titles in b\.txt"):
+        find_titles(patterns)
+    (tmp_path / "b.txt").unlink()
+    (tmp_path / "c.csv").write_text("text\n" + f'"{ALONE["text"]}"\n' * 20)
+    with pytest.raises(UsageError, match=r"no titles in c\.csv"):
+        find_titles(patterns)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_titles_that_some_records_lack_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = written(tmp_path, a=[TITLED] * 30, b=[*[TITLED] * 20, *[ALONE] * 10])
+    assert adapt.main(["--input", *inputs, "--output", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert "(found by their names, in 50 of the first 60 records; --text-field NAME" in capsys.readouterr().out
+
+
+def test_many_files_are_looked_at_a_few_records_each(tmp_path: Path) -> None:
+    inputs = written(tmp_path, **{f"f{number:03}": [TITLED] * 50 for number in range(40)})
+    assert find_titles(inputs).names == ("title", "text") and find_titles(inputs).note == ""
+    inputs = written(tmp_path, **{f"f{number:03}": [ALONE] * 50 for number in range(40)})
+    assert find_titles(inputs).names is None
+    assert find_titles([str(tmp_path / "missing")]).names is None
