@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import clearspan
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import field_names
@@ -217,3 +218,21 @@ def test_the_options_of_fields_shape_the_dataset(embed: Command, titled: list[Ro
 def test_options_that_cannot_work_are_one_line(embed: Command, wiki: Path, words: list[str], complaint: str) -> None:
     ended = embed("--input", wiki, *words)
     assert ended.code == 2 and complaint in ended.err
+
+
+@pytest.mark.exhaustive
+def test_python_takes_the_same_options(titled: list[Row], still: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", titled)
+    options: dict[str, Any] = {
+        "keep_fields": ["id", "year"],
+        "title_field": True,
+        "chunk_tokens": 16,
+        "keep_text": True,
+    }
+    made: list[Dataset] = []
+    for found in (titled, titled[5:]):
+        write_jsonl(tmp_path / "a.jsonl", found)
+        words = [tmp_path / "a.jsonl", tmp_path / "out"]
+        made.append(clearspan.make_dataset("embed", *words, model=still, quiet=True, update=True, **options))
+        assert [row["field_id"] for row in rows(tmp_path / "out") if not row["chunk"]] == [row["id"] for row in found]
+    assert field_names(next(iter(made[1])).schema) == ["id", "year", "title"]
