@@ -29,7 +29,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from clearspan.adapt.delivery import deliver, finish
+from clearspan.adapt.delivery import announce, deliver, finish
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
@@ -74,6 +74,7 @@ def work(options: Adapt) -> int:
             for step in steps(options):
                 run(step, state, options)
             outcome = decide(Verdicts.read(options.output / VERDICT))
+            announce(outcome)
             deliver(outcome, state, options)
             run(embedding(options), state, options)
             finish(outcome, state, options)

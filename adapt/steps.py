@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.commands import Option, words
-from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, Prompts, shown
+from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
 
 PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
 DISTILL = ("clearspan.train.distill", "distill")
@@ -111,7 +111,8 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
 
 
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
-    return ("mine", str(texts), *words({"model": options.base, "output": dataset}))
+    chosen = ",".join(options.prompt_name) or None
+    return ("mine", str(texts), *words({"model": options.base, "prompt_name": chosen, "output": dataset}))
 
 
 def _train(options: Adapt, dataset: Path) -> Step:
@@ -150,8 +151,7 @@ def embedding(options: Adapt) -> Step:
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.kept) or None}
-    if options.prompt_name and model.is_dir() and any(Prompts.read(model).texts.values()):
-        line["prompt_name"] = options.prompt_name[-1]
+    line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
     command = _line("embed", options, **line, output=options.output / VECTORS)
     return Step("embed", "the vectors of all texts, by the model of the verdict, to search", *PIPELINES, command)
 

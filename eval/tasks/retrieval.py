@@ -27,11 +27,10 @@ from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
+from clearspan.eval.ranks import DEPTH
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
-DEPTH = 1000
-"""Number of documents to rank per query."""
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Key of the scores -> trec_eval's name. Recall is the share of a query's relevant documents; nDCG's gain is the grade,
 discounted by log2(rank + 1)."""
@@ -156,7 +155,7 @@ class RetrievalTask:
         Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
         """
         texts, itself = self.collection, self.collection.itself
-        queries, documents = run.embedder.ranking(texts.queries, texts.documents)
+        queries, documents, chosen = self.vectors(run)
         num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)
         main = self.headline[0] if self.headline else "map" if self.collection.candidates else "ndcg@10"
@@ -175,8 +174,12 @@ class RetrievalTask:
             {**counts, **self.counts},
             details,
             examples=examples,
-            settings=dict(self.settings),
+            settings={**self.settings, **chosen},
         )
+
+    def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
+        """Return the vectors of queries and documents, and settings that were chosen for them."""
+        return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
 
     def _answers(self, ranked: Ranked) -> list[Answer]:
         texts = self.collection

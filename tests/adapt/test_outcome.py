@@ -3,7 +3,7 @@
 import pytest
 
 from clearspan.adapt.judging import Verdicts
-from clearspan.adapt.outcome import ENOUGH_QUESTIONS, decide, lines
+from clearspan.adapt.outcome import ENOUGH_QUESTIONS, decide
 from clearspan.eval.verdict import System, Verdict
 
 
@@ -44,4 +44,3 @@ def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, dec
     assert outcome.verdict.task == decides and outcome.model == ("owl" if decides == "questions" else "trained")
     (other,) = outcome.to_json()["others"]
     assert {other, decides} == {"titles", "questions"}
-    assert len(lines(outcome)) == 2 and lines(outcome)[0].startswith(outcome.verdict.word)

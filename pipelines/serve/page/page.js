@@ -101,18 +101,14 @@ async function search() {
 
 const duration = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : `${seconds.toFixed(1)} s`);
 
-function example() {
-  const field = collection.fields.find((name) => ![...TITLES, ...LINKS, "id"].includes(name.toLowerCase()));
-  return `${field ?? collection.fields[0]} = '...'`;
-}
-
 function help() {
   const made = element("div", undefined, { class: "help" });
   made.append(element("p", "Ask a question, or type a few words, and press Enter."));
   if (collection.fields.length) {
     const line = element("p", "A filter compares kept fields (");
     collection.fields.forEach((field, place) => line.append(place ? ", " : "", element("code", field)));
-    line.append("), for example ", element("code", example()), ".");
+    line.append(collection.example ? "), for example " : ").");
+    if (collection.example) line.append(element("code", collection.example), ".");
     made.append(line);
   }
   const keys = element("p");
@@ -285,7 +281,7 @@ async function start() {
   $("about").textContent = [counted(collection.num_texts, "text"), ...compared].join(" · ");
   $("weighing").hidden = !keys.includes("both");
   $("filtering").hidden = !collection.fields.length;
-  if (collection.fields.length) $("where").placeholder = example();
+  if (collection.fields.length) $("where").placeholder = collection.example;
   fill(new URLSearchParams(location.search));
   form.addEventListener("submit", (event) => (event.preventDefault(), submit()));
   for (const name of ["weight", "top"]) $(name).addEventListener("change", () => form.reportValidity() && submit());
