@@ -13,13 +13,13 @@ find their texts among the bodies of all modules, those trained on included, as 
 """
 
 import argparse
+import json
 import math
 import os
 import shutil
 import sys
 import time
-import timeit
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,11 +57,12 @@ STAGES = {
     "training: a transformer that begins with the first one's vectors": 75,
     "scores: clearspan eval --tasks retrieval": 25,
 }
-"""Stage -> its seconds on two cores that multiply as in `PRODUCT_S`, from a run on two idle cores that are 1.67 times
-slower.
+"""Stage -> its seconds on two idle cores on which the two probes take PRODUCT_S and TEXT_S."""
+PRODUCT_S, TEXT_S = 0.021, 0.00115
+"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on one core, which training follows, and of some work on
+text in Python, which all other stages follow.
 """
-PRODUCT_S = 0.016
-"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores."""
+PROBE_S = 0.7
 VOCABULARY = 8192
 MIN_TOKENS = 64
 HOLDOUT = 0.05
@@ -91,15 +92,32 @@ WRITTEN = DATA | {"runs", "scores", "report.html", "mrr.svg"}
 
 def planned() -> list[tuple[str, float]]:
     """Return the numbered stages and about how many seconds each takes on this machine; print the sum."""
-    matrix = torch.ones(1024, 1024)
-    slowness = min(timeit.repeat(lambda: matrix @ matrix, number=1)) / PRODUCT_S
+    matrix, records = torch.ones(1024, 1024), [{"text": "a line of text " * 20, "id": i} for i in range(200)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    product_s = seconds_of(lambda: matrix @ matrix)
+    torch.set_num_threads(threads)
+    text_s = seconds_of(
+        lambda: [hash(word) for each in json.loads(json.dumps(records)) for word in each["text"].split()]
+    )
+    training, reading = product_s / PRODUCT_S, text_s / TEXT_S
     stages = [
-        (f"[{number}/{len(STAGES)}] {text}", seconds * (slowness if "training" in text else max(1, slowness)))
+        (f"[{number}/{len(STAGES)}] {text}", seconds * (training if "training" in text else reading))
         for number, (text, seconds) in enumerate(STAGES.items(), 1)
     ]
     total = sum(seconds for _, seconds in stages)
     print(f"{len(STAGES)} stages, about {duration(total)} on this machine ({os.cpu_count()} cores)", flush=True)
     return stages
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the mean seconds of a call over PROBE_S seconds; other processes, which take turns, make it longer."""
+    work()  # the first call starts threads and fills caches
+    start, calls = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < PROBE_S:
+        work()
+        calls += 1
+    return passed / calls
 
 
 @contextmanager
