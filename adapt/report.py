@@ -14,7 +14,7 @@ from clearspan.eval.report.figures import Bar, Bars, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.outcome import cut
 from clearspan.eval.verdict import Example, System, Verdict
-from clearspan.train.curves import learning_curves
+from clearspan.train.curves import NEVER_BETTER, learning_curves, never_better
 
 REPORT = "report.html"
 QUERIES = {"titles": "held-out title", "crops": "held-out crop", "questions": "question"}
@@ -53,7 +53,8 @@ def write(
         OSError: the file cannot be written.
     """
     curves = learning_curves({"trained": metrics}) if metrics else []
-    sections = [Section("Outcome", "\n\n".join(verdict.notes), figures=[bars(verdict), *curves])]
+    notes = [*verdict.notes, *([f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else [])]
+    sections = [Section("Outcome", "\n\n".join(notes), figures=[bars(verdict), *curves])]
     if other:
         text = "\n\n".join([other.sentence, *other.notes])
         sections.append(Section(HEADINGS[other.task], text, figures=[bars(other)]))

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clearspan.adapt.finish import verdict
-
 from benchmarks.docstrings import modules, write_pairs, write_retrieval
 from benchmarks.findings.verdicts import Run, Sampled, Score, compare
 from benchmarks.report import command, finish, machine, option

@@ -4,6 +4,8 @@ examples:
   clearspan eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
   clearspan eval --model BEFORE --model runs/mine/model --model tfidf --model bm25 --tasks heldout
       --data SHARDS --output runs/mine/heldout
+  clearspan eval --model hybrid:runs/mine/model --model bm25 --queries questions.csv --data SHARDS
+      --output runs/mine/own
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,

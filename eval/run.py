@@ -42,9 +42,12 @@ from clearspan.eval.results import (
 )
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.tables.averages import averages
-from clearspan.eval.tasks import sts
+from clearspan.eval.tasks import queries, sts
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import Run, Task, UnscoredError
+
+OWN = ("pairs", queries.NAME)
+"""Families of tasks in a user's own files."""
 
 
 class EvaluationError(Exception):
@@ -72,8 +75,8 @@ def evaluate(request: Request) -> list[Scored]:
     loaded = _load_tasks(request)
     tasks = loaded.tasks
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
-    known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] != "pairs"}
-    warnings = _data_warnings(known)
+    known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] not in OWN}
+    warnings = [*_data_warnings(known), *queries.remarks(tasks)]
     remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
     truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)
@@ -160,6 +163,13 @@ def _load_tasks(request: Request) -> _Tasks:
         raise DataError(f"--pairs: {error}") from None
     tasks += of_user
     families |= dict.fromkeys((task.name for task in of_user), "pairs")
+    if request.queries is not None:
+        assert request.data is not None
+        try:
+            tasks.append(queries.load(request.queries, request.data))
+        except (DataError, MissingDataError) as error:
+            raise DataError(f"--queries: {error}") from None
+        families[queries.NAME] = queries.NAME
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
@@ -197,7 +207,7 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
             prompted = Prompted.of(
                 model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
             )
-            similarity = Hybrid(prompted) if of_hybrid else prompted
+            similarity = Hybrid(prompted, request.hybrid_weight) if of_hybrid else prompted
         folder = model.folder if model and similarity is prompted else None
         run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)

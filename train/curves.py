@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.eval.report.figures import Curve, Curves
-from clearspan.train.options import DEV
+from clearspan.train.options import DEV, GIVEN
 
 HELD_OUT_LOSS, LOSS = "validation/loss", "loss"
 NAMES = {DEV: "dev score", HELD_OUT_LOSS: "loss on held-out examples", LOSS: "loss in training"}
 """The figures that say how a run learns, the most telling one first, as a report calls them."""
+NEVER_BETTER = "no step was better than the start, which is exported"
 
 
 def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
@@ -49,3 +50,17 @@ def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
     if key == LOSS or not points:
         return Curve(name, points)
     return Curve(name, points, points.index(best(points, key=lambda point: point[1])))
+
+
+def never_better(path: Path) -> bool:
+    """Return whether a run's metrics.jsonl has figures that pick a checkpoint, none of them better than before the
+    first step.
+    """
+    lines = [json.loads(line) for line in lines_up_to(path)]
+    for key, sign in ((DEV, 1), (HELD_OUT_LOSS, -1)):
+        before, later = [[line for line in lines if bool(line["step"]) == is_later] for is_later in (False, True)]
+        start = [sign * float(line[name]) for line in before for name in (key, f"{GIVEN}{key}") if name in line]
+        after = [sign * float(line[key]) for line in later if key in line]
+        if start and after:
+            return max(after) <= max(start)
+    return False

@@ -125,14 +125,19 @@ class Hybrid(Similarity):
 
     Args:
         model: gives the vectors of texts.
-        weight: w, from 0 (BM25 alone) to 1 (the model alone).
+        weight: w, from 0 (BM25 alone) to 1 (the model alone); None: `HYBRID_WEIGHT`, or what a task chooses.
+
+    Attributes:
+        is_given: whether a weight was given.
     """
 
     measure = "hybrid score"
 
-    def __init__(self, model: Similarity, weight: float = HYBRID_WEIGHT) -> None:
-        self._model, self._words, self._weight = model, Lexical("bm25"), weight
-        self.settings = {**self._words.settings, "hybrid_weight": weight}
+    def __init__(self, model: Similarity, weight: float | None = None) -> None:
+        self.is_given = weight is not None
+        self._weight = HYBRID_WEIGHT if weight is None else weight
+        self._model, self._words = model, Lexical("bm25")
+        self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
     def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
         """Return the vectors of both, for any weight."""

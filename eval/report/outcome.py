@@ -23,6 +23,7 @@ from clearspan.eval.scores import Difference, in_percent
 BEST = {
     "retrieval": "finds most",
     "heldout": "finds most",
+    "queries": "finds most",
     "captions": "finds most",
     "sts": "agrees best with people's scores",
     "stsb-multilingual": "agrees best with people's scores",

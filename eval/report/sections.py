@@ -30,7 +30,7 @@ from clearspan.eval.report.summary import AVERAGE, Summary, heading, listed
 from clearspan.eval.report.text import text_table
 from clearspan.eval.scores import Difference, TaskScores, in_percent
 
-RANKED = ("retrieval", "heldout")
+RANKED = ("retrieval", "heldout", "queries")
 """Families in which queries find documents."""
 _NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
 _NOTE = (

@@ -21,6 +21,7 @@ _HEADINGS = {
     "stsb-multilingual": "STS-B in other languages",
     "probing-mlp": "Probing with MLPs",
     "pairs": "Your own pairs",
+    "queries": "Your own questions",
 }
 _Item = TypeVar("_Item")
 

@@ -43,7 +43,7 @@ class HeldOutTask(RetrievalTask):
 
     def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
         """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
-        if self.picking is None or not isinstance(run.embedder, Hybrid):
+        if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_PICKING, len(self.picking.queries))
         picking = self.picking.part(range(number))

@@ -165,8 +165,8 @@ def _constant(node: ast.expr) -> Any:
         if type(value) in (int, float):
             return -value
     elif isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
-        if isinstance(node.value, int) and not -(1 << 63) < node.value < 1 << 63:
-            raise ConditionError(f"{node.value:.3e} is too large a number: fields hold 64 bits")
+        if not isinstance(node.value, str) and not -(1 << 63) < node.value < 1 << 63:
+            raise ConditionError("holds a number of more than 18 digits, which no field has: write a smaller one")
         return node.value
     elif isinstance(node, ast.Constant) and node.value is None:
         raise ConditionError("nothing equals null: write FIELD is null, or FIELD is not null")
@@ -242,7 +242,13 @@ def _related(compare: Callable[[Any, Any], Any], left: Any, right: Any, name: st
         column = left if isinstance(left, pa.Array) else right
         return pa.nulls(len(column), pa.bool_())
     if kinds[0] != kinds[1]:
-        raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}")
+        column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
+        mends = {
+            "a text": f"write the value in quotes, or run embed with --keep-fields {name}:int64",
+            "a number": "write the number without quotes",
+        }
+        mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
+        raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}{mend}")
     return compare(_wide(left, right), _wide(right, left))
 
 

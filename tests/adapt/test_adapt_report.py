@@ -95,6 +95,13 @@ def test_the_report_says_how_to_use_what_won(tmp_path: Path) -> None:
     assert re.search(r"<details>\s*<summary><h2>Figures</h2>", source)
 
 
+def test_a_training_that_bettered_nothing_is_told(tmp_path: Path, metrics: Path) -> None:
+    said = "In training no step was better than the start, which is exported."
+    assert said not in page(tmp_path, metrics=metrics)
+    metrics.write_text('{"step": 0, "dev_score": 80.0}\n{"step": 25, "dev_score": 79.0}\n')
+    assert said in page(tmp_path, metrics=metrics)
+
+
 def test_questions_have_a_figure_of_their_own_with_their_number(tmp_path: Path) -> None:
     source = page(tmp_path, other=QUESTIONS)
     assert '<h2 id="your-questions">Your questions</h2>' in source

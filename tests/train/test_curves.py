@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from clearspan.eval.report.figures import Curve
-from clearspan.train.curves import learning_curves
+from clearspan.train.curves import learning_curves, never_better
 
 
 def metrics(path: Path, *lines: dict[str, float]) -> Path:
@@ -37,3 +39,18 @@ def test_a_loss_in_training_marks_no_best_step_and_few_points_are_no_curve(tmp_p
     assert curves.series == [Curve("run", [(1, 2.0), (2, 1.0)])]
     assert learning_curves({"run": metrics(tmp_path / "m.jsonl", {"step": 1, "loss": 2.0})}) == []
     assert learning_curves({"run": tmp_path / "none.jsonl"}) == []
+
+
+@pytest.mark.guarantee("export-of-the-start")
+def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) -> None:
+    def told(*lines: dict[str, float]) -> bool:
+        return never_better(metrics(tmp_path / "m.jsonl", *lines))
+
+    start = {"step": 0, "dev_score": 60.0}
+    assert told(start, {"step": 10, "dev_score": 59.0}, {"step": 20, "dev_score": 60.0})
+    assert not told(start, {"step": 10, "dev_score": 60.1}, {"step": 20, "dev_score": 50.0})
+    given = {"step": 0, "given/dev_score": 65.0}
+    assert told(given, start, {"step": 10, "dev_score": 64.0}), "better than the pooled start, not than the model given"
+    assert told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 2.5})
+    assert not told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.5})
+    assert not told({"step": 10, "loss": 2.0}), "nothing picks a checkpoint"
