@@ -8,16 +8,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from clearspan.adapt import report
 from clearspan.adapt.options import TRAINED, Adapt
-from clearspan.adapt.outcome import Outcome, lines
+from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
 from clearspan.common import files, terminal
-from clearspan.common.encoder.prompts import Prompts, Sides
+from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.sealed_folder import set_aside
 from clearspan.pipelines.search.collection import write_collection
 
-MODEL = "model"
+MODEL, METRICS = "model", "metrics.jsonl"
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
@@ -58,16 +59,23 @@ def copy(model: Path, folder: Path) -> None:
     fresh.rename(folder)
 
 
+def announce(outcome: Outcome) -> None:
+    """Print the verdict."""
+    for line in report.lines(outcome.verdict, outcome.other, shutil.get_terminal_size((100, 24)).columns):
+        terminal.say(line)
+
+
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
-    """Write what a search needs, the report and the verdict; print the verdict."""
+    """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
     write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight)
     prompts = Prompts.read(folder / MODEL).sides()
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})
-    for line in lines(outcome):
-        terminal.say(line)
-    if any(prompts):
-        terminal.say(f"its prompts: {Sides(*prompts)}")
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
-    terminal.say(f'{folder / MODEL} is {origin}; clearspan search {folder} "..." searches the texts')
+    metrics, steps = options.trained.parent / METRICS, state["steps"]
+    page = report.write(folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps)
+    if any(prompts):
+        terminal.say(f"its prompts: {prompts}")
+    terminal.say(f"{folder / MODEL} is {origin}; report: {page}")
+    terminal.say(f'clearspan search {folder} "..." searches the texts')

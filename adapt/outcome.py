@@ -59,13 +59,3 @@ def summary(verdict: Verdict) -> dict[str, Any]:
     counts = ("num_queries", "num_texts", "num_collection")
     found = {name: getattr(verdict, name) for name in (*names, *counts)}
     return {**found, "mrr": {system.name: system.mrr for system in verdict.systems}}
-
-
-def lines(outcome: Outcome) -> list[str]:
-    """Return the lines on the terminal: one on each verdict, and the remarks on how far they carry."""
-    found = []
-    for verdict in filter(None, (outcome.verdict, outcome.other)):
-        each = ", ".join(f"{system.name} {system.mrr:.2f}" for system in verdict.systems)
-        found.append(f"{verdict.word}: {verdict.sentence}; {each}")
-        found += verdict.notes
-    return found

@@ -39,6 +39,7 @@ COMMANDS = {
     "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),
     "pairs": Command(PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs"),
     "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives"),
+    "mine": Command(PIPELINES, "add hard negatives to such a dataset, from its own texts"),
     "images": Command(PIPELINES, "image files and tars -> dataset of images with classes"),
     "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes"),
     "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),

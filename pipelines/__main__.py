@@ -13,6 +13,8 @@ from clearspan.pipelines import kinds
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
+from clearspan.pipelines.mining.command import Mine
+from clearspan.pipelines.mining.command import Summary as MinedSummary
 from clearspan.pipelines.run import RunOptions, Summary, run
 from clearspan.pipelines.search.command import Results, Search
 from clearspan.pipelines.serve.command import Ended, Serve
@@ -33,8 +35,10 @@ def find_kinds() -> dict[str, type[Kind]]:
 
 
 KINDS = find_kinds()
-OTHERS: dict[str, type[Vocabulary | Search | Serve]] = {other.name: other for other in (Vocabulary, Search, Serve)}
-"""The commands that make no dataset."""
+OTHERS: dict[str, type[Vocabulary | Search | Serve | Mine]] = {
+    each.name: each for each in (Vocabulary, Mine, Search, Serve)
+}
+"""The commands that make no dataset of a corpus."""
 PROG = "python -m pipelines"
 OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
 AFTER = "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
@@ -54,7 +58,7 @@ def load_kind(spec: str) -> type[Kind]:
 
 def parser(known: Mapping[str, type[Kind]] = KINDS, prog: str = PROG) -> terminal.Parser:
     """Return the argument parser of the command, with a subcommand for each kind."""
-    commands: dict[str, type[Kind] | type[Vocabulary | Search | Serve]] = {**known, **OTHERS}
+    commands: dict[str, type[Kind] | type[Vocabulary | Search | Serve | Mine]] = {**known, **OTHERS}
     examples = [commands[name].example for name in (*KINDS, *OTHERS)]
     epilog = "\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n"
     root = terminal.Parser(prog=prog, description=__doc__, epilog=epilog)
@@ -93,7 +97,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return terminal.run("pipelines", lambda: prepare(words, prog)[1](), EXPECTED, remedy=remedy)
 
 
-def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Search | Serve, Callable[[], int]]:
+def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Search | Serve | Mine, Callable[[], int]]:
     """Parse and check a command line; return its options, and the function that does the work and prints the result."""
     known = KINDS
     if words and ":" in words[0]:
@@ -129,7 +133,7 @@ def make_dataset(kind: Kind, options: RunOptions) -> int:
     return tell(summary, options.json)
 
 
-def tell(result: Summary | Results | LearnedSummary | Ended, as_json: bool) -> int:
+def tell(result: Summary | Results | LearnedSummary | MinedSummary | Ended, as_json: bool) -> int:
     """Print a result; return the exit code."""
     terminal.say(result.to_json() if as_json else str(result))
     return 0

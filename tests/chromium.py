@@ -2,10 +2,11 @@
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
-import subprocess
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -109,15 +110,16 @@ def browser() -> Iterator[Tab]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         own = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
         words = [executable(), *own, "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-        from_us, commands = os.pipe()
-        answers, to_us = os.pipe()
-        # The browser's descriptors 3 and 4, whatever numbers the pipes have here.
-        shell = ["sh", "-c", f'exec "$@" 3<&{from_us} 4>&{to_us}', "sh", *words]
-        process = subprocess.Popen(shell, pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL)
-        os.close(from_us)
-        os.close(to_us)
+        read, commands = os.pipe()
+        answers, write = os.pipe()
+        theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (read, write)]
+        places = [(os.POSIX_SPAWN_DUP2, end, place) for end, place in zip(theirs, (3, 4), strict=True)]
+        silent = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
+        process = os.posix_spawn(words[0], words, os.environ, file_actions=[*places, silent])
+        for end in (read, write, *theirs):
+            os.close(end)
         try:
             yield Tab(commands, answers)
         finally:
-            process.terminate()
-            process.wait(LONGEST_S)
+            os.kill(process, signal.SIGTERM)
+            os.waitpid(process, 0)

@@ -166,7 +166,8 @@ def _bars(figure: Bars) -> dict[str, Any]:
         name = shortened(printable(row.name))
         rows.append(
             {
-                "y": number * _ROW, "name": name, "note": shortened(printable(row.note), _MOST_CHARACTERS - len(name)),
+                "y": number * _ROW, "name": name,
+                "note": shortened(printable(row.note), _MOST_CHARACTERS + 4 - len(name)),
                 "title": score_text(row), "value": value_text(row), "interval": interval_text(row),
                 "is_strong": row.is_strong, "start": start, "length": round(end - start, 2),
                 "interval_at": (scale.at(row.low), scale.at(row.high)) if has_interval else (),

@@ -26,12 +26,14 @@ _CONTENTS_FROM = 4  # sections; a shorter report needs no table of contents
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its content: text, figures, tables, subsections. An empty line in `text` separates paragraphs.
+    """A heading with its content: text, commands, figures, tables, subsections.
 
     Attributes:
+        text: paragraphs, separated by empty lines.
         sections: subsections, one heading level lower.
         folded: whether only a click, or a link to the section, opens it; printed open.
         note: text beside the heading of a folded section.
+        commands: lines to copy into a terminal, each on a line of its own.
     """
 
     heading: str
@@ -41,6 +43,7 @@ class Section:
     folded: bool = False
     note: str = ""
     figures: Sequence[Figure] = ()
+    commands: Sequence[str] = ()
 
 
 def write_report(

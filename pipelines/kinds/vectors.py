@@ -43,7 +43,8 @@ from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds import Dedup
+from clearspan.pipelines.kinds import Dedup, Update
+from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain, check_names, split, types_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES, TextInputs, grouped, text_id, text_in, utf8
 from clearspan.pipelines.readers import first_records
@@ -155,6 +156,7 @@ class Vectors(ModelOptions, TextInputs):
         int | None, Flag("tokens of whole sentences that a chunk repeats of the one before (default 0)", "N"), Ge(0)
     ] = None
     dedup: Dedup = False
+    update: Update = False
     batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
 
     kept: tuple[tuple[str, str], ...] = ()
@@ -162,6 +164,7 @@ class Vectors(ModelOptions, TextInputs):
 
     name: ClassVar[str] = "vectors"
     numbers_records: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
     command: ClassVar[str] = "embed"
     side: ClassVar[Side] = DOCUMENT
     summary: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
@@ -239,6 +242,10 @@ class Vectors(ModelOptions, TextInputs):
             return float("inf")
         return 2e6 if static.reads(Path(self.model)) else 2e4
 
+    @property
+    def has_chunks(self) -> bool:
+        return self.chunk_tokens is not None
+
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
         least = MOST_UNIT_BYTES if static.reads(Path(self.model)) else LEAST_UNIT_BYTES
@@ -264,7 +271,8 @@ class Vectors(ModelOptions, TextInputs):
         return super().options() | own | {name: getattr(self, name) for name in names}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
-        return VectorWorker(self, loaded(self))
+        old = Copied(self.old[0], Path(self.old[1])) if self.old else None
+        return VectorWorker(self, loaded(self), old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return how the vectors were computed, how many texts were truncated, and the prompt before them."""
@@ -343,6 +351,7 @@ class VectorWorker:
 
     kind: Vectors
     model: FolderEncoder
+    old: Copied | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
@@ -394,27 +403,41 @@ class VectorWorker:
     def _embedded(self, window: list[Text], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
         embedded = [text.embedded for text in window]
-        place = {text: row for row, text in enumerate(dict.fromkeys(embedded))}
-        try:
-            tokens, prompt = self.kind.batch_tokens or BATCH_TOKENS["cpu"], self.kind.prompt
-            made = self.model.embed(list(place), tokens, prompt=prompt)
-        except EncoderError as error:
-            raise PipelineError(one_line(error)) from None
-        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
-        table = pa.record_batch(list(stored.values()), names=list(stored))
-        is_finite &= np.isfinite(vectors.decoded(table)).all(axis=1)
+        new, table = list(dict.fromkeys(embedded)), None
+        if self.old is not None:
+            rows = self.old.rows([text_id(text.encode()) for text in new])
+            known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
+            new = [text for text, row in zip(new, rows, strict=True) if row < 0]
+            table = self.old.vectors(rows[rows >= 0]) if known else None
+        place = {text: row for row, text in enumerate([*new, *(known if table else [])])}
+        is_finite, truncated = np.ones(len(place), bool), np.zeros(len(place), bool)
+        if new:
+            made, is_finite[: len(new)], truncated[: len(new)] = self._made(new)
+            table = pa.concat_batches([made, table]) if table else made
+        assert table is not None
         kept = []
         for text, whole in zip(window, embedded, strict=True):
             if is_finite[place[whole]]:
                 kept.append((text, whole))
-                tally.counts.count("truncated", int(made.truncated[place[whole]]))
+                tally.counts.count("truncated", int(truncated[place[whole]]))
             else:
                 tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
         tally.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
             yield self._batch(kept[first : first + size], place, table)
+
+    def _made(self, texts: list[str]) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
+        """Return the vectors of texts as they are stored, (n,), and which are finite and which texts truncated."""
+        try:
+            tokens, prompt = self.kind.batch_tokens or BATCH_TOKENS["cpu"], self.kind.prompt
+            made = self.model.embed(texts, tokens, prompt=prompt)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
+        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
+        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
+        table = pa.record_batch(list(stored.values()), names=list(stored))
+        return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1), made.truncated
 
     def _batch(self, window: list[tuple[Text, str]], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
         texts = [text for text, _ in window]

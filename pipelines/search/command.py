@@ -32,8 +32,7 @@ INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-
-
+FOLDER = "a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder"
 MODEL = "the local folder of the model that made the vectors (default: the one that adapt's folder names)"
 QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, the right text or id"
 ALSO = "another collection of the same model, searched together with the first; may be repeated"
@@ -54,9 +53,7 @@ class Search(Options):
     summary: ClassVar[str] = "find the texts of a collection that queries ask for"
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    folder: Annotated[
-        str, Flag("a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder", "DIR", positional=True)
-    ]
+    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()

@@ -34,8 +34,8 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """The addresses of the page's files: the file and its media type."""
-MOST_WAITING = 32
-"""Number of searches that wait for others; one more is refused."""
+MOST_SEARCHES = 32
+"""Number of searches at once, of which one runs and the others wait; one more is refused."""
 
 
 def application(comparison: Comparison, names: Collection[str] | None) -> ASGIApp:
@@ -44,23 +44,23 @@ def application(comparison: Comparison, names: Collection[str] | None) -> ASGIAp
     Args:
         names: by which the server may be called (`guard.names_of`).
     """
-    waiting = 0
+    searches = 0
 
     async def collection(request: HttpRequest) -> Response:
         parameters(request.query_params.multi_items(), {})
         return JSONResponse(comparison.about())
 
     async def search(request: HttpRequest) -> Response:
-        nonlocal waiting
+        nonlocal searches
         given = parameters(request.query_params.multi_items(), PARSERS)
-        if waiting > MOST_WAITING:
+        if searches >= MOST_SEARCHES:
             raise HTTPException(503, "too many searches at once: try again")
-        waiting += 1
+        searches += 1
         try:
             wanted = Request(**{"q": "", **given})
             found = await anyio.to_thread.run_sync(comparison.search, wanted, abandon_on_cancel=True)
         finally:
-            waiting -= 1
+            searches -= 1
         return JSONResponse(found)
 
     routes = [Route(path, file(*named)) for path, named in FILES.items()]
@@ -113,7 +113,7 @@ async def refused(request: HttpRequest, error: Exception) -> Response:
 
 async def unusable(request: HttpRequest, error: Exception) -> Response:
     """Answer a request that cannot work."""
-    return JSONResponse({"error": one_line(error, 300)}, status_code=400)
+    return JSONResponse({"error": one_line(error, 300).removeprefix("--")}, status_code=400)
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:

@@ -13,12 +13,11 @@ from clearspan.common import terminal
 from clearspan.common.compute import AUTO, Device
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.words import STEMMERS
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.kinds.vectors import check_device, check_folder
+from clearspan.pipelines.search.command import ALSO, FOLDER, MODEL, STEMMER
 
-COLLECTION = "a folder that `embed` or `adapt` made, local or on gs:// or s3://"
-MODEL = "the model that made the vectors, if the folder does not name it"
-ALSO = "another collection, searched together with the first; may be repeated"
 WEIGHT = f"the model's weight beside BM25 at first, 0 to 1 (default: the collection's, else {HYBRID_WEIGHT})"
 HOST = "address to listen on; any other than 127.0.0.1 lets other machines read the collection"
 
@@ -32,12 +31,13 @@ class Serve(Options):
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
     json: ClassVar[bool] = False
 
-    folder: Annotated[str, Flag(COLLECTION, "DIR", positional=True)]
+    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     also: Annotated[tuple[str, ...], Flag(ALSO, "DIR")] = ()
     weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
     port: Annotated[int, Flag("port of the page; 0: any free one", "PORT"), Ge(0), Le(65535)] = 8765
+    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     device: Device = AUTO
     quiet: Quiet = False
 
@@ -66,7 +66,14 @@ class Serve(Options):
         from clearspan.pipelines.serve.compare import Comparison
 
         with server.listening(self.host, self.port) as listener:
-            collection = Collection.open(self.folder, self.model, also=self.also, device=self.device, quiet=self.quiet)
+            collection = Collection.open(
+                self.folder,
+                self.model,
+                also=self.also,
+                stemmer=self.stemmer,
+                device=self.device,
+                quiet=self.quiet,
+            )
             comparison = Comparison(collection, self.weight)
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")

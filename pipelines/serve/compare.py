@@ -5,15 +5,19 @@ tokenizer must not be shared between threads, and a search uses every core.
 """
 
 import dataclasses
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.terminal import UsageError
+from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import TITLES
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.passages import marked, passage, telling_words
@@ -22,6 +26,12 @@ MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
 """Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
 PASSAGE = 260
 """Number of characters of a text that the page shows before it is unfolded."""
+NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+"""A field's name that a condition need not quote."""
+HEADINGS = (*TITLES, "name")
+"""Fields that can be the heading of a hit."""
+UNUSUAL = (*HEADINGS, "id", "url", "link", "href", "uri")
+"""Fields by which few filter."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +58,7 @@ class Request:
         if len(self.q) > MOST_QUERY:
             raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MOST_QUERY:,}")
         if len(self.where) > MOST_WHERE:
-            raise UsageError(
-                f"where: the filter has {len(self.where):,} characters, at most {MOST_WHERE:,} are allowed"
-            )
+            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MOST_WHERE:,}")
         if not 1 <= self.top <= MOST_TOP:
             raise UsageError(f"top: must be from 1 to {MOST_TOP}")
         if self.weight is not None and not 0 <= self.weight <= 1:
@@ -72,11 +80,20 @@ class Comparison:
         own = collection.weight if 0 < collection.weight < 1 else HYBRID_WEIGHT
         self.weight = own if weight is None else weight
         self.num_searches = 0
+        self.example = ""
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
-        named = " and ".join(name for key, name, _ in self.systems() if key != "both")
-        return f"{self.collection.folder}: {self.collection.num_texts:,} texts, searched by {named}"
+        found = {key: name for key, name, _ in self.systems() if key != "both"}
+        missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
+        why = [f" alone ({line})" for key, line in missing.items() if key not in found]
+        by = " and ".join(found.values()) + "".join(why)
+        return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
+
+    @property
+    def unit(self) -> str:
+        """Return what a query is compared with: texts, or the chunks that long ones are cut into."""
+        return "chunk" if self.collection.options.get("chunk_tokens") else "text"
 
     @property
     def model_name(self) -> str | None:
@@ -107,11 +124,10 @@ class Comparison:
             PipelineError: the collection cannot be searched.
         """
         if not any(self.systems()):
-            raise PipelineError(
-                f"{self.collection.folder}: names no model, and keeps no texts for BM25: pass --model DIR"
-            )
+            raise PipelineError(f"{self.collection.folder}: names no model, keeps no texts for BM25: pass --model DIR")
         for _, _, weight in self.systems():
-            self.collection.search(["text"], 1, weight=weight)
+            for hit in self.collection.search(["text"], 1, weight=weight)[0]:
+                self.example = self.example or example(hit.fields)
 
     def about(self) -> dict[str, Any]:
         """Return what `/api/collection` answers."""
@@ -119,8 +135,10 @@ class Comparison:
         return {
             "name": Path(self.collection.folder).resolve().name,
             "num_texts": self.collection.num_texts,
+            "unit": self.unit,
             "weight": self.weight,
             "fields": self.collection.fields,
+            "example": self.example,
             "has_texts": self.collection.has_texts,
             "systems": systems,
         }
@@ -132,7 +150,7 @@ class Comparison:
             PipelineError: the filter or the query cannot be used; the message says why.
             ManifestError, ShardError, OSError: the collection is damaged.
         """
-        words, results = telling_words(request.q), []
+        words, results = telling_words(request.q, self.collection.words), []
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
@@ -151,25 +169,42 @@ class Comparison:
                     "key": key,
                     "name": name,
                     "weight": weight,
-                    "hits": [described(hit, words, request.length) for hit in hits],
+                    "hits": [described(hit, words, self.collection.words, request.length) for hit in hits],
                 }
                 for key, name, weight, hits in results
             ],
         }
 
 
-def described(hit: Hit, words: set[str], length: int) -> dict[str, Any]:
+def example(fields: Mapping[str, Any]) -> str:
+    """Return a condition on one of a hit's fields, an example for the user: on a number or else on a short text."""
+    usable = {name: value for name, value in fields.items() if name.lower() not in UNUSUAL}
+    for kind, most, sign in ((int | float, 20, ">"), (str, 24, "=")):
+        for name, value in usable.items():
+            if isinstance(value, kind) and not isinstance(value, bool) and 0 < len(str(value)) <= most:
+                shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else f"{value - 1:g}"
+                return f"{name if NAME.fullmatch(name) else f'`{name}`'} {sign} {shown}"
+    return ""
+
+
+def described(hit: Hit, found: Set[str], words: Words, length: int) -> dict[str, Any]:
     """Return a hit as JSON.
 
-    `text` is cut to the `length` characters around the query's words; `marks` are these words in it, and `passage` is
-    the part to show first, as positions in characters.
+    `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters
+    around the query's words; `marks` and `title_marks` are these words in both, and `passage` is the part to show
+    first, as positions in characters.
+
+    Args:
+        found: the query's words. words: what BM25 compares of a text.
     """
-    found = dataclasses.asdict(hit)
+    described = dataclasses.asdict(hit)
+    title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)
+    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), found, words) if title else []}
     if hit.text is not None:
-        marks = marked(hit.text, words)
+        marks = marked(hit.text, found, words)
         start, end = passage(hit.text, marks, length)
         text = hit.text[start:end]
         marks = [(first - start, last - start) for first, last in marks if start <= first and last <= end]
-        found |= {"text": text, "is_cut": len(text) < len(hit.text), "marks": marks}
-        found["passage"] = passage(text, marks, min(PASSAGE, length))
-    return found
+        described |= {"text": text, "is_cut": len(text) < len(hit.text), "marks": marks}
+        described["passage"] = passage(text, marks, min(PASSAGE, length))
+    return described

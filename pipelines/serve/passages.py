@@ -2,13 +2,13 @@
 
     text -> spans of the words that the query has -> the stretch of `width` characters with most of these words
 
-Stop words of English mark nothing, unless the query has no other words.
+Stop words, of the stemmer's language or of English, mark nothing, unless the query has no other words.
 """
 
 from collections import Counter
 from collections.abc import Set
 
-from clearspan.common.words import places
+from clearspan.common.words import PLAIN, Words, places
 
 Span = tuple[int, int]
 """First character of a stretch of text, and the one after its last."""
@@ -16,23 +16,27 @@ REACH = 24
 """Number of characters within which an end of a passage moves to the end of a word."""
 
 
-def telling_words(query: str) -> set[str]:
-    """Return the words of a query, lower-cased, without stop words; all of them if there are no others."""
-    from bm25s.stopwords import STOPWORDS_EN_PLUS
+def telling_words(query: str, words: Words = PLAIN) -> set[str]:
+    """Return the words of a query, as BM25 compares them, without stop words; all of them if there are no others."""
+    from bm25s import stopwords
 
-    found = {query[start:end].lower() for start, end in places(query)}
-    return found.difference(STOPWORDS_EN_PLUS) or found
+    spelled = [query[start:end] for start, end in places(query)]
+    ignored = getattr(stopwords, f"STOPWORDS_{(words.stemmer or 'en_plus').upper()}", stopwords.STOPWORDS_EN_PLUS)
+    telling = [word for word in spelled if word.lower() not in ignored] or spelled
+    return {compared for word in telling for compared in words(word)}
 
 
-def marked(text: str, words: Set[str]) -> list[Span]:
-    """Return where a text has these words, in order; neighbors without a character between them are one span."""
-    found: list[Span] = []
-    for start, end in places(text):
-        if text[start:end].lower() in words:
-            if found and found[-1][1] == start:
-                start = found.pop()[0]
-            found.append((start, end))
-    return found
+def marked(text: str, found: Set[str], words: Words = PLAIN) -> list[Span]:
+    """Return where a text has words that `telling_words` returns, in order; words without a space between are one."""
+    spans = places(text)
+    same = {word for word in {text[start:end] for start, end in spans} if not found.isdisjoint(words(word))}
+    marks: list[Span] = []
+    for start, end in spans:
+        if text[start:end] in same:
+            if marks and marks[-1][1] == start:
+                start = marks.pop()[0]
+            marks.append((start, end))
+    return marks
 
 
 def passage(text: str, marks: list[Span], width: int) -> Span:

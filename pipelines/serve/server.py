@@ -33,10 +33,8 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PipelineError(
-            f"--host {host} --port {port}: {why}: choose another port, or --port 0 for a free one"
-        ) from None
+        why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        raise PipelineError(f"--host {host} --port {port}: {why}: try --port 0, which picks a free one") from None
     with listener:
         yield listener
 

@@ -28,6 +28,7 @@ def test_the_winners_model_and_weight_are_delivered(
     winner: str, copied: str, weight: float | None, options: Adapt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
+    delivery.announce(outcome)
     delivery.deliver(outcome, state, options)
     delivery.finish(outcome, state, options)
     out = options.output
@@ -36,10 +37,12 @@ def test_the_winners_model_and_weight_are_delivered(
     assert (settings["vectors"], settings["model"], settings["weight"]) == ("vectors", "model", weight)
     found = json.loads((out / "adapt.json").read_text())
     assert (found["winner"], found["weight"]) == (winner, weight)
-    assert capsys.readouterr().out.splitlines()[-1].endswith(f'clearspan search {out} "..." searches the texts')
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith(f"take {winner}") and printed[-1] == f'clearspan search {out} "..." searches the texts'
+    assert winner in (out / "report.html").read_text()
 
 
-@pytest.mark.guarantee("verdict-by-own-questions")
+@pytest.mark.guarantee("verdict-among-all-texts")
 def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     state: dict[str, dict[str, str]] = {"steps": {}}
     delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)

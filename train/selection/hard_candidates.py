@@ -1,8 +1,8 @@
-"""Texts that held-out titles must be told from during training: those that share the most words with a title.
+"""Texts that held-out queries must be told from during training: those that share the most words with a query.
 
-    titles and their texts, a sample of the texts that are trained on ──> BM25 ──> the nearest of each title, added
+    queries and their texts, a sample of the texts that are trained on ──> BM25 ──> the nearest of each query, added
 
-Among the few held-out texts alone nearly every title finds its own, and the checkpoint that tells near texts apart best
+Among the few held-out texts alone nearly every query finds its own, and the checkpoint that tells near texts apart best
 would not be seen. All texts of the collection would take longer to embed than training. BM25 chooses, so that the
 candidates are the same for every model and at every step.
 """
@@ -17,7 +17,7 @@ from clearspan.common.ranking import BM25
 from clearspan.eval.data.retrieval import Collection
 
 TOGETHER = 64
-"""Number of titles that are compared with all texts at once."""
+"""Number of queries that are compared with all texts at once."""
 
 
 def with_hard_candidates(collection: Collection, texts: Iterable[str], number: int) -> Collection:

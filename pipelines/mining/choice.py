@@ -1,0 +1,120 @@
+"""Which of the nearest texts become negatives: a range of ranks, margins against false negatives, top or random.
+
+The terms are those of sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the query as
+the right one may be right, too: `relative_margin` 0.05 leaves out those above 95 % of the positive's score
+(TopK-PercPos of NV-Retriever, Moreira et al. 2024, arXiv 2407.15831). `range_max` counts texts before the margins.
+"""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge
+from numpy.typing import NDArray
+
+from clearspan.common.options import Flag, Options
+from clearspan.pipelines.mining.ranking import NONE, Numbers, Ranked, Scores
+from clearspan.shards import keyed
+
+RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 95 % of it"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceOptions(Options):
+    """Options of the choice, by the names of sentence-transformers."""
+
+    negatives: Annotated[int, Flag("hard negatives of each row", "N"), Ge(1)] = 4
+    bm25: Annotated[int, Flag("how many of them to take by BM25 in place of the model", "N"), Ge(0)] = 0
+    range_min: Annotated[int, Flag("skip this many of the nearest texts", "N"), Ge(0)] = 0
+    range_max: Annotated[int, Flag("take negatives from this many of the nearest texts", "N"), Ge(1)] = 40
+    relative_margin: Annotated[float | None, Flag(RELATIVE, "X"), Ge(0)] = 0.05
+    absolute_margin: Annotated[float | None, Flag("leave out texts above the positive's score less X", "X")] = None
+    max_score: Annotated[float | None, Flag("leave out texts above this score", "X")] = None
+    min_score: Annotated[float | None, Flag("leave out texts below this score", "X")] = None
+    sampling_strategy: Annotated[
+        Literal["top", "random"], Flag("the nearest of those that are left, or any of them")
+    ] = "top"
+    seed: Annotated[int, Flag("seed of random choices", "N"), Ge(0)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bm25 > self.negatives:
+            raise ValueError(f"--bm25 {self.bm25} is more than --negatives {self.negatives}: lower it, or raise that")
+        if self.range_max - self.range_min < self.negatives:
+            raise ValueError(
+                f"--range-max {self.range_max} and --range-min {self.range_min} leave fewer texts than --negatives "
+                f"{self.negatives}: raise --range-max"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Valid:
+    """The texts of m rows that may be negatives, in the order of preference.
+
+    Attributes:
+        numbers, scores: (m, r), NONE and -inf behind a row's last text.
+        left_out: the number of texts left out, by the option that left them out.
+    """
+
+    numbers: Numbers
+    scores: Scores
+    left_out: Counter[str]
+
+
+def valid(ranked: Ranked, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions) -> Valid:
+    """Return the texts that a range and the margins leave.
+
+    Args:
+        ranked: the best texts of m rows.
+        scores: the scores of these texts that are compared with margins, (m, r).
+        positives: the score of each row's positive, (m,); of several, the lowest.
+        ids: (m,), the rows' ids: the keys of random choices.
+    """
+    numbers, bound = ranked.numbers, positives[:, None]
+    is_left = numbers != NONE
+    is_left[:, : options.range_min] = False
+    is_left[:, options.range_max :] = False
+    checks: dict[str, Callable[[float], NDArray[np.bool_]]] = {
+        "relative_margin": lambda margin: scores > bound - np.abs(bound) * margin,
+        "absolute_margin": lambda margin: scores > bound - margin,
+        "max_score": lambda score: scores > score,
+        "min_score": lambda score: scores < score,
+    }
+    left_out: Counter[str] = Counter()
+    for name, is_beyond in checks.items():
+        if (limit := getattr(options, name)) is not None:
+            beyond = is_left & is_beyond(limit)
+            left_out[name] += int(beyond.sum())
+            is_left &= ~beyond
+    preference = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
+    if options.sampling_strategy == "random":
+        preference = keyed.draw(keyed.mix(options.seed, ids)[:, None], preference + 1)
+    order = np.lexsort((preference, ~is_left), axis=1)
+    is_left = np.take_along_axis(is_left, order, 1)
+    numbers, scores = np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1)
+    return Valid(np.where(is_left, numbers, NONE), np.where(is_left, scores, -np.inf), left_out)
+
+
+def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
+    """Yield each row's negatives, number -> score: those of the model, then those by BM25.
+
+    If one of the two has too few, the other fills in.
+    """
+    of_model, of_words = (_lists(each) for each in (by_model, by_words))
+    for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):
+        taken = dict(itertools.islice(first.items(), options.negatives - options.bm25))
+        fresh = {number: score for number, score in second.items() if number not in taken}
+        taken |= dict(itertools.islice(fresh.items(), options.bm25))
+        rest = {number: score for number, score in {**first, **second}.items() if number not in taken}
+        yield taken | dict(itertools.islice(rest.items(), options.negatives - len(taken)))
+
+
+def _lists(each: Valid | None) -> Iterator[dict[int, float]]:
+    if each is None:
+        yield from itertools.repeat({})
+        return
+    for numbers, scores in zip(each.numbers.tolist(), each.scores.tolist(), strict=True):
+        yield {number: score for number, score in zip(numbers, scores, strict=True) if number != NONE}

@@ -1,0 +1,282 @@
+"""`clearspan mine`: hard negatives for a dataset of pairs or triplets, from its own texts.
+
+    dataset ──> distinct texts ──> vectors, by a model ──> the texts nearest to each title ──┐
+                             └──> BM25 ──────────────────> the texts with its words ─────────┴─> without those that
+    may be right (margins, equal texts, texts of rows with the same title) ──> negatives ──> a dataset of triplets
+
+The output has the ids, texts and positives of the source, and takes its place in training. Held-out texts are never
+read: its `validation/` is copied. Options and margins are those of sentence-transformers' `mine_hard_negatives`.
+"""
+
+import dataclasses
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from clearspan.common import same_text, words
+from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
+from clearspan.common.encoder.cache import default_folder
+from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
+from clearspan.common.encoder.fingerprint import model_sha256
+from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.prompts import Prompts, Sides, check_two
+from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.options import Flag, Json, Quiet
+from clearspan.common.progress import counted, duration
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.kinds.vectors import BATCH_TOKENS, check_device, check_folder
+from clearspan.pipelines.mining.choice import ChoiceOptions
+from clearspan.pipelines.mining.ranking import Lexical, Nearest
+from clearspan.pipelines.mining.run import Figures, Miner, held_out, mine
+from clearspan.pipelines.mining.source import Source
+from clearspan.shards import Manifest, storage
+from clearspan.shards.manifest import NAME
+from clearspan.shards.reader import Dataset
+from clearspan.shards.schema import numbered, of_sort
+
+VERSION = 1
+"""Version of how negatives are chosen, increased whenever that changes: part of the fingerprint."""
+NO_CACHE = Path("none")
+MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
+PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
+CACHE = "folder that caches embeddings, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
+AMONG = "search among this many texts, chosen by their hashes (default: all)"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(ChoiceOptions):
+    """The command `mine`."""
+
+    name: ClassVar[str] = "mine"
+    summary: ClassVar[str] = "add hard negatives to a dataset of pairs or triplets, from its own texts"
+    example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
+
+    folder: Annotated[str, Flag("a dataset that `pairs` or `triplets` made", "PAIRS", positional=True)]
+    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
+    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
+    pooling: Pooling = None
+    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
+    candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
+    device: Device = AUTO
+    precision: Precision = "fp32"
+    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
+    quiet: Quiet = False
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device(self.device)
+        check_two(self.prompt_name)
+        if self.model is not None:
+            check_folder(self.model)
+            self.prompts.sides(self.prompt_name)
+        elif self.bm25 < self.negatives:
+            raise ValueError(f"--model DIR is missing: name a model, or take all by BM25 with --bm25 {self.negatives}")
+        elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
+            raise ValueError(f"--{given[0].replace('_', '-')} has no effect without --model: leave it out")
+
+    @property
+    def inputs(self) -> list[str]:
+        """Return the paths that the command reads or writes, perhaps in a bucket."""
+        return [self.folder, self.output]
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts.read(Path(self.model)) if self.model else Prompts()
+
+    def run(self) -> "Summary":
+        """Mine, or finish what an earlier run began.
+
+        Raises:
+            PipelineError, OSError: negatives cannot be mined; the message says why and what to do.
+            ManifestError, ShardError: the dataset is damaged.
+        """
+        start = time.perf_counter()
+        dataset = Dataset(self.folder)
+        self._check(dataset)
+        compute = Compute("cpu", "fp32")
+        if self.model is not None:
+            compute = resolve(device_of(Path(self.model), self.device), self.precision)
+        if compute.line:
+            print(compute.line, file=sys.stderr)
+        fingerprint = self._fingerprint(dataset, compute)
+        warnings: list[str] = []
+
+        def prepare(source: Source) -> Miner:
+            return self._miner(source, compute, warnings)
+
+        manifest, figures, source = mine(dataset, self.output, fingerprint, prepare, self.quiet)
+        if self.model and not self.prompt_name and (unused := self.prompts.unused("query", "document")):
+            warnings.append(unused)
+        shared = source.num_shared if source else None
+        seconds = time.perf_counter() - start
+        texts = len(source.texts) if source else None
+        return Summary(self.output, manifest, figures, self.negatives, texts, shared, seconds, compute, warnings)
+
+    def _check(self, dataset: Dataset) -> None:
+        """Raise PipelineError unless the dataset holds pairs to train on."""
+        manifest = dataset.manifest
+        if manifest.kind != "triplets":
+            raise PipelineError(
+                f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
+            )
+        if manifest.fingerprint.get("split") == "validation":
+            raise PipelineError(f"{self.folder}: a held-out part, which training never sees: name the folder around it")
+        if "mining" in manifest.fingerprint.get("options", {}):
+            raise PipelineError(f"{self.folder}: has mined negatives already: name the dataset that it was mined from")
+        if storage.is_remote(self.output) or storage.is_remote(self.folder):
+            return
+        source, output = Path(self.folder).resolve(), Path(self.output).resolve()
+        if output.is_relative_to(source) or source.is_relative_to(output):
+            raise PipelineError(f"--output {self.output}: is in {self.folder}, or around it: choose another folder")
+
+    def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
+        """Return the fingerprint of the output: that of the source, and everything that shaped its negatives."""
+        before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
+        choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
+        part = held_out(self.folder)
+        mining = {
+            "version": VERSION,
+            "words": words.VERSION if self.bm25 else None,
+            "source": _sha256(self.folder),
+            "held_out": _sha256(part) if part else None,
+            "model": model_sha256(Path(self.model)) if self.model else None,
+            "pooling": self.pooling,
+            "prompts": self._sides._asdict() if self.model else None,
+            "device": check_device(compute.device),
+            "precision": compute.precision,
+            "candidates": self.candidates,
+            **choice,
+        }
+        options = {**before.get("options", {}), "mining": mining}
+        if prompts:
+            sorts = [of_sort(sort, list(dataset.manifest.lengths)) for sort in ("positive", "negative")]
+            names = [*sorts[0], *numbered("negative", len(sorts[1]) + self.negatives)]
+            behind = prompts.get("positive", "")
+            options["prompts"] = {"tokens": prompts.get("tokens", ""), **dict.fromkeys(names, behind)}
+        return {**before, "options": options}
+
+    @property
+    def _sides(self) -> Sides:
+        return self.prompts.sides(self.prompt_name)
+
+    def _miner(self, source: Source, compute: Compute, warnings: list[str]) -> Miner:
+        """Return what mines the rows of a source; add to `warnings` what is wrong with the embeddings."""
+        pool = self._pool(source.texts)
+        lexical = Lexical(source.texts, pool) if self.bm25 else None
+        if self.model is None:
+            return Miner(source, self, None, None, lexical)
+        model = self._loaded(compute)
+        by_prompt: dict[str, Embedder] = {}
+        made = []
+        for prompt, texts in zip(self._sides[:2], (source.titles, source.texts), strict=True):
+            if prompt not in by_prompt:
+                by_prompt[prompt] = self._embedder(model, prompt, compute)
+            try:
+                made.append(unit_vectors(by_prompt[prompt].embed(texts)))
+            except EncoderError as error:
+                raise PipelineError(one_line(error)) from None
+        warnings += dict.fromkeys(warning for embedder in by_prompt.values() for warning in embedder.warnings())
+        nearest = Nearest(made[1], pool, resolve_device(self.device))
+        return Miner(source, self, made[0], nearest, lexical)
+
+    def _loaded(self, compute: Compute) -> FolderEncoder:
+        assert self.model is not None
+        if compute.device != "cpu":
+            check_extra("embed", "torch", "sentence_transformers", what="embedding")
+        try:
+            return load(Path(self.model), self.pooling, compute.device, compute.precision)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
+
+    def _embedder(self, model: FolderEncoder, prompt: str, compute: Compute) -> Embedder:
+        folder = None if self.cache == NO_CACHE else self.cache or default_folder()
+        tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
+        return Embedder(encode_of(model, prompt, tokens, not self.quiet), cache_of(model, prompt, folder))
+
+    def _pool(self, texts: list[str]) -> np.ndarray | None:
+        """Return the numbers of the texts to search among; None for all."""
+        if self.candidates is None or self.candidates >= len(texts):
+            return None
+        hashes = same_text.digests(texts)
+        return np.sort(np.lexsort((hashes[:, 1], hashes[:, 0]))[: self.candidates])
+
+
+def _sha256(folder: str) -> str:
+    return hashlib.sha256(storage.read_bytes(storage.join(folder, NAME))).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Result of a run.
+
+    Attributes:
+        wanted: the number of negatives that a row should have.
+        num_texts: distinct texts of the source; num_shared: rows that share a title; None if nothing was left to do.
+    """
+
+    output: str
+    manifest: Manifest
+    figures: Figures
+    wanted: int
+    num_texts: int | None
+    num_shared: int | None
+    seconds: float
+    compute: Compute
+    warnings: list[str]
+
+    @property
+    def mean_positive(self) -> float | None:
+        return self.figures.positive / self.figures.positives if self.figures.positives else None
+
+    @property
+    def mean_negative(self) -> float | None:
+        return self.figures.negative / self.figures.negatives if self.figures.negatives else None
+
+    def to_json(self) -> str:
+        """Return the summary as one line of JSON."""
+        figures = self.figures
+        record = {
+            "output": self.output,
+            "rows": figures.rows,
+            "texts": self.num_texts,
+            "negatives": figures.negatives,
+            "rows_by_negatives": figures.by_number,
+            "left_out": figures.left_out,
+            "rows_with_shared_title": self.num_shared,
+            "mean_score": {"positive": self.mean_positive, "negative": self.mean_negative},
+            "warnings": self.warnings,
+            "seconds": round(self.seconds, 3),
+        }
+        return json.dumps(record)
+
+    def __str__(self) -> str:
+        figures = self.figures
+        full = figures.by_number.get(str(self.wanted), 0)
+        none = figures.by_number.get("0", 0)
+        fewer = figures.rows - full - none
+        lines = [
+            f"{self.output}: triplets, {len(self.manifest.shards):,} shards, {self.manifest.totals['bytes']:,} bytes",
+            f"  {counted(figures.rows, 'row')}: {full:,} with {counted(self.wanted, 'negative')}, {fewer:,} with "
+            f"fewer, {none:,} with none",
+        ]
+        if self.num_texts is not None:
+            lines.append(f"  from {counted(self.num_texts, 'distinct text')}; {self.num_shared:,} rows share a title")
+        if out := [f"{number:,} by --{name.replace('_', '-')}" for name, number in figures.left_out.items()]:
+            lines.append(f"  near texts left out, since they may be right too: {', '.join(out)}")
+        if self.mean_positive is not None and self.mean_negative is not None:
+            means = f"positives {self.mean_positive:.3f}, negatives {self.mean_negative:.3f}"
+            lines.append(f"  mean score of {means}")
+        lines += [f"  {warning}" for warning in self.warnings]
+        is_new = self.num_texts is not None
+        lines.append(f"  {duration(self.seconds)}" if is_new else "  was already finished: nothing to do")
+        return "\n".join(lines)

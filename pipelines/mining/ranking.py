@@ -1,0 +1,194 @@
+"""The texts that are nearest to queries: exactly, by a model's cosines and by BM25.
+
+    queries (m, d) x a tile of texts (TILE, d) -> cosines (m, TILE) -> better than the worst so far -> the best so far
+    the best, and a few more -> cosines again in float64, rounded -> order
+
+The time of the products grows with queries x texts x d; memory holds the vectors, and one tile of cosines. The last
+step makes the order independent of tiles, blocks and devices: products in float32 differ by them in the last digits.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.ranking import BM25, DECIMALS, rounded
+
+TILE = 1 << 14
+"""Texts that are compared with a block of queries at once."""
+SPARE = 16
+"""Texts beyond the depth that are ordered in float64, too."""
+TOGETHER = 64
+"""Queries whose best texts are gathered at once."""
+NONE = -1
+Numbers = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """The best texts of m queries, best first.
+
+    Attributes:
+        numbers: (m, depth) int64, NONE where there are no more texts.
+        scores: (m, depth) float64, -inf there.
+    """
+
+    numbers: Numbers
+    scores: Scores
+
+
+class Nearest:
+    """Search by cosine among texts.
+
+    Args:
+        vectors: unit vectors of all texts, (N, d) float32.
+        pool: the numbers of the texts to search among, ascending; None: all.
+        device: `cpu` computes with numpy; any other one with torch.
+    """
+
+    def __init__(self, vectors: NDArray[np.float32], pool: Numbers | None = None, device: str = "cpu") -> None:
+        self.vectors, self.device = vectors, device
+        self.pool = np.arange(len(vectors)) if pool is None else pool
+
+    @functools.cached_property
+    def _searched(self) -> Any:
+        """The vectors to search among: on the device, if it is not the CPU."""
+        searched = self.vectors if len(self.pool) == len(self.vectors) else self.vectors[self.pool]
+        if self.device == "cpu":
+            return searched
+        import torch
+
+        return torch.from_numpy(searched).to(self.device)
+
+    def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> Ranked:
+        """Return the texts nearest to unit vectors (m, d); `without`: the numbers that a query must not get."""
+        places = [self._places(numbers) for numbers in without]
+        rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
+        columns = np.concatenate([np.empty(0, np.int64), *places])
+        find = self._on_cpu if self.device == "cpu" else self._on_device
+        found = find(queries, rows, columns, min(depth + SPARE, len(self.pool)))
+        numbers = np.where(found >= 0, self.pool[found], NONE)
+        return ordered(numbers, cosines(queries, self.vectors, numbers), depth)
+
+    def _places(self, numbers: Numbers) -> Numbers:
+        """Return the places of those of the numbers that are in the pool."""
+        places = np.searchsorted(self.pool, numbers)
+        return places[self.pool[places.clip(max=len(self.pool) - 1)] == numbers] if len(self.pool) else places[:0]
+
+    def _on_cpu(self, queries: NDArray[np.float32], rows: Numbers, columns: Numbers, depth: int) -> Numbers:
+        best = np.full((len(queries), depth), NONE, np.int64)
+        scores = np.full((len(queries), depth), -np.inf, np.float32)
+        for start in range(0, len(self.pool), TILE):
+            tile = queries @ self._searched[start : start + TILE].T
+            inside = (columns >= start) & (columns < start + TILE)
+            tile[rows[inside], columns[inside] - start] = -np.inf
+            is_better = tile > scores.min(axis=1, keepdims=True)
+            width = int(is_better.sum(axis=1).max(initial=0))
+            if not width:
+                continue
+            places = _first_true(is_better, width) if width < depth else _largest(tile, min(depth, tile.shape[1]))
+            taken = np.take_along_axis(tile, places.clip(min=0), 1)
+            taken[places < 0] = -np.inf
+            both = np.concatenate([scores, taken], axis=1)
+            numbers = np.concatenate([best, np.where(places < 0, NONE, places + start)], axis=1)
+            kept = _largest(both, depth)
+            scores, best = (np.take_along_axis(each, kept, 1) for each in (both, numbers))
+        return np.where(np.isneginf(scores), NONE, best)
+
+    def _on_device(self, queries: NDArray[np.float32], rows: Numbers, columns: Numbers, depth: int) -> Numbers:
+        import torch
+
+        asked = torch.from_numpy(queries).to(self.device)
+        rows_there, columns_there = (torch.from_numpy(each).to(self.device) for each in (rows, columns))
+        best = torch.full((len(queries), depth), NONE, device=self.device)
+        scores = torch.full((len(queries), depth), -torch.inf, device=self.device)
+        for start in range(0, len(self.pool), TILE):
+            tile = asked @ self._searched[start : start + TILE].T
+            inside = (columns_there >= start) & (columns_there < start + TILE)
+            tile[rows_there[inside], columns_there[inside] - start] = -torch.inf
+            top = tile.topk(min(depth, tile.shape[1]), dim=1)
+            both = torch.cat([scores, top.values], dim=1)
+            kept = both.topk(depth, dim=1)
+            scores, best = kept.values, torch.cat([best, top.indices + start], dim=1).gather(1, kept.indices)
+        found: Numbers = torch.where(scores.isneginf(), NONE, best).cpu().numpy()
+        return found
+
+
+class Lexical:
+    """Search by BM25 among texts; texts without any word of a query are not found.
+
+    Args:
+        texts: all texts.
+        pool: the numbers of the texts to search among, ascending; None: all.
+    """
+
+    def __init__(self, texts: Sequence[str], pool: Numbers | None = None) -> None:
+        self._index = BM25.of(texts)
+        self._by_word = self._index.weights.T.tocsr()
+        self._is_searched = np.ones(len(texts), bool)
+        if pool is not None:
+            self._is_searched = np.isin(np.arange(len(texts)), pool)
+
+    def search(self, queries: Sequence[str], without: Sequence[Numbers], depth: int) -> Ranked:
+        """Return the texts with the highest scores for queries; `without`: the numbers that a query must not get."""
+        numbers = np.full((len(queries), depth), NONE, np.int64)
+        scores = np.full((len(queries), depth), -np.inf)
+        for row, ((found, values), barred) in enumerate(zip(self._scored(queries), without, strict=True)):
+            allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
+            found, values = found[allowed], values[allowed]
+            if len(found) > depth + SPARE:
+                kept = np.argpartition(-values, depth + SPARE)[: depth + SPARE]
+                found, values = found[kept], values[kept]
+            best = np.lexsort((found, -rounded(values)))[:depth]
+            numbers[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
+        return Ranked(numbers, scores)
+
+    def scores(self, queries: Sequence[str], numbers: Sequence[Numbers]) -> list[Scores]:
+        """Return the scores of texts, some for each query; 0 for one without any word of its query."""
+        return [
+            np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
+            for (found, values), wanted in zip(self._scored(queries), numbers, strict=True)
+        ]
+
+    def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Numbers, Scores]]:
+        """Yield the numbers and scores of the texts that have a word of a query."""
+        product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
+        for row in range(len(queries)):
+            part = slice(product.indptr[row], product.indptr[row + 1])
+            yield product.indices[part], product.data[part]
+
+
+def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers: Numbers) -> Scores:
+    """Return the cosines of queries (m, d) with texts (m, r), rounded, in float64: -inf for NONE."""
+    found = np.full(numbers.shape, -np.inf)
+    for start in range(0, len(queries), TOGETHER):
+        part = slice(start, start + TOGETHER)
+        gathered = vectors[numbers[part].clip(min=0)].astype(np.float64)
+        found[part] = rounded(np.matmul(gathered, queries[part, :, None].astype(np.float64))[..., 0])
+    return np.where(numbers < 0, -np.inf, found)
+
+
+def ordered(numbers: Numbers, scores: Scores, depth: int) -> Ranked:
+    """Return at most `depth` texts of each row, highest score first; of equal scores, the lower number first."""
+    order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
+    return Ranked(np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1))
+
+
+def _largest(scores: NDArray[np.float32], count: int) -> Numbers:
+    """Return the places of the `count` largest of each row, in no order: (m, count)."""
+    if count >= scores.shape[1]:
+        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
+
+
+def _first_true(mask: NDArray[np.bool_], width: int) -> Numbers:
+    """Return the places of all True of each row, at most `width`, and NONE behind them: (m, width)."""
+    places = np.full((len(mask), width), NONE, np.int64)
+    rows, columns = np.nonzero(mask)
+    firsts = np.searchsorted(rows, np.arange(len(mask)))
+    places[rows, np.arange(len(rows)) - firsts[rows]] = columns
+    return places

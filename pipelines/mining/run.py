@@ -1,0 +1,290 @@
+"""One run of `clearspan mine`: the output folder, the units that are left, the manifest.
+
+    source ──> texts ──> embeddings, through their cache ──> for each work unit of the source that has no result:
+        blocks of rows ──> nearest texts, BM25 ──> choice ──> shards ──> _done/00003.json
+    validation/, resources copied ──> manifest.json, last
+
+A run that was killed and is started again mines the units that have no result, or whose shards are not as written;
+texts that are in the cache are not embedded again. plan.json holds the hash of the source, of the model and all
+options: another source or model is refused, and so is a damaged shard of the source.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clearspan.common.files import locked, remove_temporaries, temporary_folder
+from clearspan.common.progress import Bar
+from clearspan.common.ragged import Ragged, segments
+from clearspan.common.sealed import build, seal, unseal
+from clearspan.pipelines.mining.choice import ChoiceOptions, Valid, chosen, valid
+from clearspan.pipelines.mining.ranking import Lexical, Nearest, cosines
+from clearspan.pipelines.mining.source import Source, read
+from clearspan.pipelines.units.job import DONE, VALIDATION
+from clearspan.shards import Manifest, ShardInfo, ShardWriter, storage
+from clearspan.shards.claim import claim
+from clearspan.shards.manifest import NAME
+from clearspan.shards.reader import Dataset, read_back, read_resource
+from clearspan.shards.schema import KINDS, numbered, of_sort
+
+PLAN = "plan.json"
+ROWS = 1024
+"""Rows that are compared with all texts at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Figures of mined rows.
+
+    Attributes:
+        by_number: the number of rows by their number of mined negatives.
+        left_out: the number of near texts left out, by the option that left them out.
+        positive, negative: the sums of the scores of `positives` positives and `negatives` mined negatives.
+    """
+
+    rows: int = 0
+    by_number: dict[str, int] = dataclasses.field(default_factory=dict)
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    positives: int = 0
+    negatives: int = 0
+    positive: float = 0.0
+    negative: float = 0.0
+
+    def __add__(self, other: "Figures") -> "Figures":
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in dataclasses.fields(self))
+        return Figures(*(_sum(*pair) for pair in pairs))
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other}, key=_by_number)}
+    return one + other
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdigit() else (0, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitResult:
+    """The result of a unit: the entries of its shards, and its figures."""
+
+    shards: list[ShardInfo]
+    figures: Figures
+
+    @classmethod
+    def load(cls, folder: str, unit: int, plan: str) -> "UnitResult | None":
+        """Return a unit's result; None if there is none of this plan, or a shard is not as written."""
+        path = storage.join(folder, DONE, f"{unit:05d}.json")
+        if not storage.exists(path):
+            return None
+        try:
+            record = unseal(storage.read_bytes(path))
+            if (record["plan"], record["unit"]) != (plan, unit):
+                return None
+            shards = [build(ShardInfo, shard) for shard in record["shards"]]
+            figures = build(Figures, record["figures"])
+        except (ValueError, LookupError, TypeError):
+            return None
+        paths = {shard: storage.join(folder, shard.name) for shard in shards}
+        whole = all(storage.exists(path) and storage.sha256(path) == shard.sha256 for shard, path in paths.items())
+        return cls(shards, figures) if whole else None
+
+    def save(self, folder: str, unit: int, plan: str) -> None:
+        record = {"plan": plan, "unit": unit, **dataclasses.asdict(self)}
+        storage.publish_bytes(seal(record), storage.join(folder, DONE, f"{unit:05d}.json"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Miner:
+    """What mines the rows of a source: its search by the model, by BM25, or both, among `pool`."""
+
+    source: Source
+    options: ChoiceOptions
+    titles: NDArray[np.float32] | None
+    nearest: Nearest | None
+    lexical: Lexical | None
+
+    def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
+        """Return the numbers of the negatives of consecutive rows, and their figures.
+
+        Args:
+            first: the number of the first row. ids: (m,), the rows' ids.
+        """
+        source, rows = self.source, range(first, first + len(ids))
+        asked, own = source.title_of[rows], [source.positives[row] for row in rows]
+        without = [source.not_negatives(row) for row in rows]
+        texts = [source.titles[title] for title in asked.tolist()]
+        by_model = by_words = None
+        depth = self.options.range_max
+        if self.nearest is not None and self.titles is not None:
+            queries = self.titles[asked]
+            of_positives = self._cosines_of(queries, own)
+            bound = np.array([scores.min() for scores in of_positives])
+            ranked = self.nearest.search(queries, without, depth)
+            by_model = valid(ranked, ranked.scores, bound, ids, self.options)
+            if self.lexical is not None:
+                ranked = self.lexical.search(texts, without, depth)
+                scores = cosines(queries, self.nearest.vectors, ranked.numbers)
+                by_words = valid(ranked, scores, bound, ids, self.options)
+        else:
+            assert self.lexical is not None
+            of_positives = self.lexical.scores(texts, own)
+            bound = np.array([scores.min() for scores in of_positives])
+            ranked = self.lexical.search(texts, without, depth)
+            by_words = valid(ranked, ranked.scores, bound, ids, self.options)
+        taken = list(chosen(by_model, by_words, self.options))
+        return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
+
+    def _cosines_of(self, queries: NDArray[np.float32], numbers: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+        """Return the cosines of each query with its texts."""
+        assert self.nearest is not None
+        rows = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
+        flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(numbers)[:, None])[:, 0]
+        return np.split(flat, np.cumsum([len(each) for each in numbers])[:-1])
+
+
+def _figures(
+    taken: list[dict[int, float]], positives: list[NDArray[np.float64]], by_model: Valid | None, by_words: Valid | None
+) -> Figures:
+    left_out: Counter[str] = Counter()
+    for each in (by_model, by_words):
+        left_out.update(each.left_out if each else {})
+    scores = [score for each in taken for score in each.values()]
+    return Figures(
+        len(taken),
+        {str(number): count for number, count in sorted(Counter(map(len, taken)).items())},
+        dict(sorted(left_out.items())),
+        sum(map(len, positives)),
+        len(scores),
+        float(sum(each.sum() for each in positives)),
+        float(np.sum(scores)),
+    )
+
+
+def mine(
+    dataset: Dataset,
+    output: str,
+    fingerprint: Mapping[str, Any],
+    prepare: Callable[[Source], Miner],
+    quiet: bool,
+) -> tuple[Manifest, Figures, Source | None]:
+    """Mine the units of a dataset that are left, and write the output's manifest.
+
+    Args:
+        fingerprint: that of the output.
+        prepare: returns the miner of a source.
+
+    Returns:
+        The manifest, the figures of all units, and the source; None if there was nothing left to do.
+    """
+    plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
+    sha256 = hashlib.sha256(plan).hexdigest()
+    with contextlib.nullcontext() if storage.is_remote(output) else locked(output):
+        claim(output, PLAN, plan)
+        for folder in () if storage.is_remote(output) else ("", DONE, VALIDATION):
+            remove_temporaries(Path(output, folder))
+        storage.publish_if_changed(plan, storage.join(output, PLAN))
+        units = sorted({shard.unit for shard in dataset.shards})
+        results = {unit: result for unit in units if (result := UnitResult.load(output, unit, sha256))}
+        source = None
+        if left := [unit for unit in units if unit not in results]:
+            storage.remove(storage.join(output, NAME))
+            _copy_resources(dataset, output)
+            source = read(dataset, quiet)
+            results |= _mine_units(dataset, output, sha256, prepare(source), left, quiet)
+        _copy_held_out(dataset, output)
+        results = dict(sorted(results.items()))
+        shards = [shard for result in results.values() for shard in result.shards]
+        counts = {"read": dataset.num_examples, "kept": dataset.num_examples, "filtered": {}, "bad": 0}
+        manifest = Manifest(dataset.kind.name, dict(fingerprint), shards, counts)
+        manifest.save(output)
+    return manifest, sum((result.figures for result in results.values()), Figures()), source
+
+
+def _mine_units(
+    dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
+) -> dict[int, UnitResult]:
+    """Mine units of a dataset, and publish their shards and results."""
+    ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
+    firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
+    own = [shard for shard in dataset.shards if shard.unit in units]
+    num_rows = sum(shard.examples for shard in own)
+    results = {}
+    with Bar(num_rows, f"mining {num_rows:,} rows", quiet, unit="row") as bar:
+        for unit in units:
+            figures = Figures()
+            with temporary_folder(None if storage.is_remote(output) else Path(output)) as spool:
+                writer = ShardWriter(Path(spool), dataset.kind.name, unit)
+                for shard in (shard for shard in own if shard.unit == unit):
+                    first = firsts[shard.name]
+                    for batch in dataset.batches(shard):
+                        mined: list[list[int]] = []
+                        for start in range(0, batch.num_rows, ROWS):
+                            ids = batch.column("id").to_numpy()[start : start + ROWS]
+                            more, of_block = miner.mined(first + start, ids)
+                            mined, figures = mined + more, figures + of_block
+                            bar.update(len(ids))
+                        writer.write(_with_negatives(batch, miner, first, mined))
+                        first += batch.num_rows
+                shards = writer.close()
+                for made in shards:
+                    read_back(Path(spool, made.name), made)
+                    storage.publish_file(Path(spool, made.name), storage.join(output, made.name))
+            results[unit] = UnitResult(shards, figures)
+            results[unit].save(output, unit, plan)
+    return results
+
+
+def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequence[Sequence[int]]) -> pa.RecordBatch:
+    """Return a batch with its rows' own negatives, and the mined ones behind them."""
+    source = miner.source
+    own = of_sort("negative", batch.schema.names)
+    names = numbered("negative", len(own) + miner.options.negatives)
+    numbers = np.full((batch.num_rows, len(names)), -1)
+    for row, more in enumerate(mined):
+        both = [*source.negatives[first + row].tolist(), *more]
+        numbers[row, : len(both)] = both
+    kept = [name for name in batch.schema.names if name not in own]
+    fields = KINDS["triplets"].schema(batch.schema.field("tokens").type.value_type, [*kept[3:], *names])
+    lists = [_texts(source.tokens, column).to_arrow(fields.field("tokens").type) for column in numbers.T]
+    return pa.record_batch([*(batch.column(name) for name in kept), *lists], schema=fields)
+
+
+def _texts(tokens: Ragged, numbers: NDArray[np.int64]) -> Ragged:
+    """Return the token ids of texts; an empty list for -1."""
+    known = numbers.clip(min=0)
+    return segments(tokens.values, tokens.offsets[known], np.where(numbers < 0, 0, tokens.lengths[known]))
+
+
+def _copy_resources(dataset: Dataset, output: str) -> None:
+    for path, sha256 in dataset.manifest.resources.items():
+        content = read_resource(dataset.folder, path, sha256)
+        storage.publish_if_changed(content, storage.join(output, *path.split("/")))
+
+
+def held_out(folder: str) -> str | None:
+    """Return the folder of a dataset's held-out part; None if it has none."""
+    part = storage.join(folder, VALIDATION)
+    return part if storage.exists(storage.join(part, NAME)) else None
+
+
+def _copy_held_out(dataset: Dataset, output: str) -> None:
+    """Copy the held-out part, byte by byte: it has no mined negatives, and scores models as before."""
+    if (part := held_out(dataset.folder)) is None:
+        return
+    held, target = Dataset(part), storage.join(output, VALIDATION)
+    _copy_resources(held, target)
+    for shard in held.shards:
+        path = storage.join(target, shard.name)
+        if not storage.exists(path) or storage.sha256(path) != shard.sha256:
+            storage.publish_bytes(held.fetch(shard).read_bytes(), path)
+    storage.publish_if_changed(storage.read_bytes(storage.join(part, NAME)), storage.join(target, NAME))

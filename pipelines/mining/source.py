@@ -1,0 +1,147 @@
+"""The texts of a dataset of pairs or triplets, read once: rows by the numbers of their distinct texts.
+
+    batches of the shards -> token ids -> texts without prompts -> distinct by `common.same_text` -> Source
+
+Memory holds the distinct texts and their token ids. The held-out part is another dataset, and is never read here.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.common import same_text
+from clearspan.common.fast_tokenizer import load
+from clearspan.common.progress import Bar
+from clearspan.common.ragged import Ragged
+from clearspan.common.token_ids import without_prompt
+from clearspan.pipelines.errors import PipelineError
+from clearspan.shards.reader import Dataset
+from clearspan.shards.schema import of_sort
+
+Ids = np.ndarray
+"""Numbers of texts or titles, (n,) int64."""
+
+
+class Distinct:
+    """Distinct texts, numbered in the order in which they were added, each with the token ids of its first copy."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens: list[np.ndarray] = []
+        self._numbers: dict[bytes, int] = {}
+
+    def add(self, texts: Sequence[str], tokens: Ragged) -> Ids:
+        """Add texts with their token ids; return the numbers of all of them."""
+        numbers = np.empty(len(texts), np.int64)
+        for row, text in enumerate(texts):
+            number = self._numbers.setdefault(same_text.digest(text), len(self.texts))
+            if number == len(self.texts):
+                self.texts.append(text)
+                self.tokens.append(tokens[row].copy())  # a view would keep the whole batch in memory
+            numbers[row] = number
+        return numbers
+
+    def find(self, text: str) -> int:
+        """Return the number of a text; -1 if it was not added."""
+        return self._numbers.get(same_text.digest(text), -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The rows of a dataset, in its order.
+
+    Attributes:
+        titles: the distinct first texts of rows, the queries. title_of: each row's, (rows,).
+        texts: the distinct texts that rows may have as positives or negatives. tokens: their ids.
+        positives, negatives: the numbers of each row's own texts.
+        of_title: the numbers of the positives of all rows with a title, and of the text that is the title itself: none
+            of them is a negative of such a row.
+    """
+
+    titles: list[str]
+    title_of: Ids
+    texts: list[str]
+    tokens: Ragged
+    positives: Ragged
+    negatives: Ragged
+    of_title: Ragged
+
+    @functools.cached_property
+    def num_shared(self) -> int:
+        """The number of rows whose title other rows have, too."""
+        counts = np.bincount(self.title_of)
+        return int(counts[counts > 1].sum())
+
+    def not_negatives(self, row: int) -> Ids:
+        """Return the numbers of the texts that cannot be mined for a row: right ones, and those that it has."""
+        return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
+
+
+def read(dataset: Dataset, quiet: bool = False) -> Source:
+    """Read a dataset of the kind `triplets`.
+
+    Raises:
+        PipelineError: its positives and negatives have different prompts.
+        ShardError: a shard or the tokenizer is damaged.
+    """
+    prompts = dataset.manifest.prompts
+    tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
+    before = [prompts.get(name, "") for name in ("tokens", "positive", "negative")]
+    titles, texts = Distinct(), Distinct()
+    rows: list[Ids] = []
+    own: dict[str, list[list[int]]] = {"positive": [], "negative": []}
+
+    with Bar(dataset.num_examples, f"reading {dataset.num_examples:,} rows", quiet, unit="row") as bar:
+        for batch in dataset:
+            tokens = Ragged.from_arrow(batch.column("tokens"))
+            rows.append(titles.add(_decoded(tokenizer, tokens, before[0]), tokens))
+            for sort, prompt in (("positive", before[1]), ("negative", before[2])):
+                columns = of_sort(sort, batch.schema.names)
+                if columns and prompt != before[1]:
+                    raise PipelineError(
+                        f"{dataset.folder}: {before[1]!r} is before its positives and {prompt!r} before its negatives, "
+                        "and a mined negative is a positive of another row: make it with one --prompt for both"
+                    )
+                own[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)
+            bar.update(batch.num_rows)
+    positives, negatives = (_ragged(own[sort]) for sort in ("positive", "negative"))
+    title_of = np.concatenate([np.empty(0, np.int64), *rows])
+    of_title: list[set[int]] = [{texts.find(title)} - {-1} for title in titles.texts]
+    for title, numbers in zip(title_of.tolist(), positives, strict=True):
+        of_title[title].update(numbers.tolist())
+    dtype = texts.tokens[0].dtype if texts.tokens else np.dtype(np.uint16)
+    return Source(
+        titles.texts,
+        title_of,
+        texts.texts,
+        Ragged.of(texts.tokens, dtype),
+        positives,
+        negatives,
+        _ragged([sorted(numbers) for numbers in of_title]),
+    )
+
+
+def _decoded(tokenizer: Any, tokens: Ragged, prompt: str) -> list[str]:
+    return without_prompt(tokenizer, [ids.tolist() for ids in tokens], prompt)
+
+
+def _added(
+    batch: pa.RecordBatch, columns: Sequence[str], decode: Callable[[Ragged], list[str]], texts: Distinct
+) -> list[list[int]]:
+    """Add the texts of a batch's columns of one sort; return the numbers of each row's."""
+    numbers: list[list[int]] = [[] for _ in range(batch.num_rows)]
+    for name in columns:
+        tokens = Ragged.from_arrow(batch.column(name))
+        present = np.flatnonzero(tokens.lengths)
+        tokens = tokens.take(present)
+        for row, number in zip(present.tolist(), texts.add(decode(tokens), tokens).tolist(), strict=True):
+            numbers[row].append(number)
+    return numbers
+
+
+def _ragged(lists: Sequence[Sequence[int]]) -> Ragged:
+    return Ragged.of([np.array(numbers, np.int64) for numbers in lists], np.int64)
