@@ -18,8 +18,8 @@ from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut
 from clearspan.eval.data.retrieval import Collection, Ints
 from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import WEIGHTS, Beside, best_weight
+from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
-from clearspan.eval.ranks import Ranks, ranks
 
 MOST_CHOOSING = 2000
 """Most queries that choose."""

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.model_forms import HYBRID
 from clearspan.common.ranking import DECIMALS, HYBRID_WEIGHT, scale_and_shift
-from clearspan.eval import ranks
 from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
 

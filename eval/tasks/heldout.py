@@ -21,8 +21,8 @@ from clearspan.eval.data.heldout_folders import FOLDER, find
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.ranks import ranks
 from clearspan.eval.models.similarity import Similarity, Vectors
-from clearspan.eval.ranks import ranks
 from clearspan.eval.tasks.retrieval import RetrievalTask
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 

@@ -26,8 +26,8 @@ from clearspan.common.progress import Bar
 from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Answer, Cell, Details, Table
+from clearspan.eval.models.ranks import DEPTH
 from clearspan.eval.models.similarity import Floats, Vectors, products
-from clearspan.eval.ranks import DEPTH
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 

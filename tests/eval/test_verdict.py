@@ -20,7 +20,7 @@ from clearspan.eval.data.heldout import HeldOut
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import WEIGHTS, Beside
-from clearspan.eval.ranks import Ranks
+from clearspan.eval.models.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
 from clearspan.eval.verdict import Entrant, Verdict, decide, judge
 

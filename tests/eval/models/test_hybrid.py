@@ -9,8 +9,8 @@ from bm25s import BM25
 
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
-from clearspan.eval import ranks
 from clearspan.eval.data.retrieval import Collection, read_cranfield
+from clearspan.eval.models import ranks
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
