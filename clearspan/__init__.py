@@ -4,8 +4,9 @@
     make_dataset     corpus to verified shards                train_model    recipe to a Run: model folder and metrics
     Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
-    search           nearest vectors of a dataset             evaluate       score a model by the published protocols
-    adapt            a model for texts of your own: Adapted   compare        which differences of scores exceed noise
+    mine_negatives   hard negatives for a dataset of pairs    evaluate       score a model by the published protocols
+    search           nearest vectors of a dataset             compare        which differences of scores exceed noise
+    adapt            a model for texts of your own: Adapted
     webdataset_pipeline   a dataset as a `webdataset` pipeline, for a training loop of your own
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from clearspan.common.encoder.sentence_encoder import Encoder
     from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.pipelines.api import make_dataset, make_tokenizer, search
+    from clearspan.pipelines.api import make_dataset, make_tokenizer, mine_negatives, search
     from clearspan.shards import Dataset, verify
     from clearspan.shards.as_webdataset import webdataset_pipeline
     from clearspan.train.adapt.api import Adapted, adapt
@@ -44,6 +45,7 @@ __all__ = [
     "load_recipe",
     "make_dataset",
     "make_tokenizer",
+    "mine_negatives",
     "search",
     "train_model",
     "verify",
@@ -53,7 +55,7 @@ __all__ = [
 _NAMES = {
     "common.encoder.sentence_encoder": ["Encoder"],
     "eval.api": ["compare", "evaluate", "load_model"],
-    "pipelines.api": ["make_dataset", "make_tokenizer", "search"],
+    "pipelines.api": ["make_dataset", "make_tokenizer", "mine_negatives", "search"],
     "shards": ["Dataset", "verify"],
     "shards.as_webdataset": ["webdataset_pipeline"],
     "train.adapt.api": ["Adapted", "adapt"],
