@@ -41,6 +41,7 @@ setup(
     packages=find_packages(include=["clearspan*"]),
     package_data={
         "clearspan": ["py.typed"],
+        "clearspan.pipelines.serve": ["page/*"],
         "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
@@ -64,6 +65,7 @@ setup(
         "sentence-transformers>=6.0,<7",
         "tabulate>=0.9",
         "tensorboard>=2.17",
+        "threadpoolctl>=3.1",
         "torch>=2.11",
         "tqdm>=4.66",
     ],
@@ -73,6 +75,7 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
+            "PyStemmer>=2.2.0.3,<4",
             "duckdb>=1.1",
             "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",
@@ -94,8 +97,10 @@ setup(
             "pytorch-metric-learning>=2.8",
             "resiliparse>=2.0,<3",
             "ruff>=0.9",
+            "starlette>=1.0,<2",
             "types-PyYAML",
             "types-tqdm",
+            "uvicorn>=0.30,<1",
         ],
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
@@ -103,7 +108,9 @@ setup(
         "language": ["py3langid>=0.4,<0.5"],
         "web": ["fastwarc>=2.0,<3", "resiliparse>=2.0,<3"],
         "embed": ["scipy>=1.13", "sentence-transformers>=6.0,<7", "torch>=2.11"],
+        "serve": ["starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
+        "search": ["PyStemmer>=2.2.0.3,<4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",

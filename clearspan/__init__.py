@@ -6,11 +6,11 @@
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
     mine_negatives   hard negatives for a dataset of pairs    evaluate       score a model by the published protocols
     search           nearest vectors of a dataset             compare        which differences of scores exceed noise
-    adapt            a model for texts of your own: Adapted
+    open_collection  vectors and BM25, for many searches      adapt          a model for texts of your own: Adapted
     webdataset_pipeline   a dataset as a `webdataset` pipeline, for a training loop of your own
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
-module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.
+module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`, `clearspan.adapt`.
 """
 
 import sys
@@ -24,12 +24,12 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from clearspan.adapt.api import Adapted, adapt
     from clearspan.common.encoder.sentence_encoder import Encoder
     from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.pipelines.api import make_dataset, make_tokenizer, mine_negatives, search
+    from clearspan.pipelines.api import make_dataset, make_tokenizer, mine_negatives, open_collection, search
     from clearspan.shards import Dataset, verify
     from clearspan.shards.as_webdataset import webdataset_pipeline
-    from clearspan.train.adapt.api import Adapted, adapt
     from clearspan.train.api import Run, export_model, load_recipe, train_model
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "make_dataset",
     "make_tokenizer",
     "mine_negatives",
+    "open_collection",
     "search",
     "train_model",
     "verify",
@@ -53,12 +54,12 @@ __all__ = [
 ]
 
 _NAMES = {
+    "adapt.api": ["Adapted", "adapt"],
     "common.encoder.sentence_encoder": ["Encoder"],
     "eval.api": ["compare", "evaluate", "load_model"],
-    "pipelines.api": ["make_dataset", "make_tokenizer", "mine_negatives", "search"],
+    "pipelines.api": ["make_dataset", "make_tokenizer", "mine_negatives", "open_collection", "search"],
     "shards": ["Dataset", "verify"],
     "shards.as_webdataset": ["webdataset_pipeline"],
-    "train.adapt.api": ["Adapted", "adapt"],
     "train.api": ["Run", "export_model", "load_recipe", "train_model"],
 }
 _PLACES = {name: f"clearspan.{module}" for module, names in _NAMES.items() for name in names}
@@ -67,8 +68,8 @@ _PLACES = {name: f"clearspan.{module}" for module, names in _NAMES.items() for n
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
-    return value
+    value = getattr(importlib.import_module(_PLACES[name]), name)
+    return globals().setdefault(name, value)  # `adapt` is the package of that name, which can be called
 
 
 def __dir__() -> list[str]:

@@ -33,9 +33,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "adapt": Command(
-        "clearspan.train.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"
-    ),
+    "adapt": Command("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
     "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
     "documents": Command(PIPELINES, "long documents -> dataset of token shards"),
     "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),
@@ -54,6 +52,7 @@ COMMANDS = {
     "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
     "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model"),
     "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries"),
+    "serve": Command(PIPELINES, "a page on this machine to search them by model, BM25 and both, side by side"),
     "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""

@@ -2,7 +2,7 @@
 
 BM25 is Lucene's variant, k1 1.5, b 0.75, by `bm25s`:
 
-texts -> words (`common.words`), lower-cased -> a weight for each word of each text
+texts -> words (`common.words`), in lower case -> a weight for each word of each text
 query -> counts of its words x weights -> scores
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.words import words
+from clearspan.common.words import PLAIN, Words
 
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
@@ -34,13 +34,13 @@ class BM25:
     weights: "csc_array"
 
     @classmethod
-    def of(cls, texts: Iterable[str], dtype: str = "float64") -> "BM25":
-        """Index texts. Memory holds the numbers of all their words."""
+    def of(cls, texts: Iterable[str], dtype: str = "float64", words: Words = PLAIN) -> "BM25":
+        """Index texts by their `words`. Memory holds the numbers of all of them."""
         import bm25s
         from scipy.sparse import csc_array
 
         vocabulary: dict[str, int] = {}
-        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text.lower())] for text in texts]
+        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
         if not vocabulary:
             return cls(vocabulary, csc_array((len(ids), 0), dtype=dtype))
         index = bm25s.BM25(dtype=dtype)
@@ -49,11 +49,15 @@ class BM25:
         return cls(vocabulary, csc_array(tuple(columns), shape=(len(ids), len(vocabulary))))
 
     @staticmethod
-    def counts(texts: Sequence[str], vocabulary: Mapping[str, int]) -> "csr_array":
-        """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64."""
+    def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: Words = PLAIN) -> "csr_array":
+        """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64.
+
+        Args:
+            words: those that the vocabulary was made of.
+        """
         from scipy.sparse import csr_array
 
-        columns = [[vocabulary[word] for word in words(text.lower()) if word in vocabulary] for text in texts]
+        columns = [[vocabulary[word] for word in words(text) if word in vocabulary] for text in texts]
         ends = np.cumsum([0, *map(len, columns)])
         rows = np.concatenate([[], *columns]).astype(np.int64)
         counts = csr_array((np.ones(len(rows)), rows, ends), shape=(len(texts), len(vocabulary)))

@@ -4,6 +4,8 @@ examples:
   clearspan eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
   clearspan eval --model BEFORE --model runs/mine/model --model tfidf --model bm25 --tasks heldout
       --data SHARDS --output runs/mine/heldout
+  clearspan eval --model hybrid:runs/mine/model --model bm25 --queries questions.csv --data SHARDS
+      --output runs/mine/own
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
@@ -60,7 +62,8 @@ from collections.abc import Sequence
 from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.eval.files import DataError, json_text
-from clearspan.eval.report.summary import Summary, terminal_summary
+from clearspan.eval.report.sections import terminal_summary
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import Request
 from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate

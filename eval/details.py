@@ -7,6 +7,7 @@ Tasks import nothing that renders.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,28 @@ class Table:
     names: int = 1
 
 
+class Answer(NamedTuple):
+    """What a model answers a query: the query, the first of its right texts, the rank of the best right text from 1 (0:
+    none is ranked), and the text that the model ranks first.
+    """
+
+    query: str
+    right: str
+    rank: int
+    first: str
+
+
 @dataclass(frozen=True)
 class Details:
-    """The parts of a task that a report shows besides its scores. An empty line in `text` separates paragraphs."""
+    """The parts of a task that a report shows besides its scores. An empty line in `text` separates paragraphs.
+
+    Attributes:
+        answers: one for each query, in the same order for every model; a report shows those in which models differ.
+    """
 
     text: str = ""
     tables: Sequence[Table] = ()
+    answers: Sequence[Answer] = ()
 
 
 def as_cell(value: object) -> Cell:

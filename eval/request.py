@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 
 from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.cache import default_folder
@@ -12,8 +12,10 @@ from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
+from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.eval.files import existing_folder
-from clearspan.eval.models.lexical import BASELINES, encoder_of
+from clearspan.eval.models.hybrid import encoder_of
+from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
 from clearspan.eval.tasks.registry import family
@@ -46,6 +48,14 @@ PROMPTS = (
     "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none (default: those of encode_query "
     "and encode_document in retrieval and heldout, elsewhere the default prompt)"
 )
+QUERIES = (
+    "your own questions, each with its right text or id (csv, tsv or jsonl: query,text or query,id), ranked among all "
+    "texts of the dataset --data"
+)
+WEIGHT = (
+    "the model's weight in hybrid:DIR, 0 to 1 (default: "
+    f"{HYBRID_WEIGHT}; in heldout, the one that is best on the half that picks checkpoints)"
+)
 PROTOCOL = "the papers' protocols, or shorter ones for prototyping"
 
 
@@ -64,6 +74,8 @@ class Request(Options):
     pairs: Annotated[
         tuple[Path, ...], Flag("your own task, csv or tsv: rows of two texts and a score; may be repeated", "FILE.csv")
     ] = ()
+    queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    hybrid_weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     protocol: Annotated[ProtocolName, Flag(PROTOCOL)] = "full"
     seed: Annotated[
         int, Flag("seed of folds and classifiers (default: %(default)s, SentEval's)", "N"), Ge(0), Lt(1 << 31)
@@ -80,10 +92,14 @@ class Request(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.tasks and not self.pairs:
-            raise ValueError("give --tasks, --pairs or both")
+        if not self.tasks and not self.pairs and self.queries is None:
+            raise ValueError("give --tasks, --pairs or --queries, or several of them")
         if self.tasks and self.data is None:
             raise ValueError("--tasks needs --data DIR")
+        if self.queries is not None and self.data is None:
+            raise ValueError("--queries needs --data DIR, the dataset whose texts are ranked")
+        if self.hybrid_weight is not None and not any(encoder_of(model) for model in self.model):
+            raise ValueError("--hybrid-weight has no effect without --model hybrid:DIR: leave it out")
         if self.name and len(self.name) != len(self.model):
             number = f"{len(self.name)} --name for {len(self.model)} --model"
             raise ValueError(f"{number}: give one each, in the same order")

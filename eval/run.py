@@ -6,7 +6,6 @@ The results of a single model are in the output folder; several models have a su
 and a column each in the report.
 """
 
-import functools
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,22 +14,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
-from clearspan.common.encoder.embedder import cache_of, encode_of
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
-from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import Bar
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
-from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.lexical import Hybrid, Lexical, encoder_of, is_baseline
+from clearspan.eval.models.hybrid import Hybrid, encoder_of
+from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.report.summary import RANKED, Summary, report_lead, report_sections
+from clearspan.eval.report.sections import RANKED, report_lead, report_sections, report_title
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import REPORT, Request
 from clearspan.eval.results import (
     EXAMPLES,
@@ -44,9 +42,12 @@ from clearspan.eval.results import (
 )
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.tables.averages import averages
-from clearspan.eval.tasks import sts
+from clearspan.eval.tasks import queries, sts
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import Run, Task, UnscoredError
+
+OWN = ("pairs", queries.NAME)
+"""Families of tasks in a user's own files."""
 
 
 class EvaluationError(Exception):
@@ -74,8 +75,8 @@ def evaluate(request: Request) -> list[Scored]:
     loaded = _load_tasks(request)
     tasks = loaded.tasks
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
-    known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] != "pairs"}
-    warnings = _data_warnings(known)
+    known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] not in OWN}
+    warnings = [*_data_warnings(known), *queries.remarks(tasks)]
     remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
     truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)
@@ -100,8 +101,13 @@ def evaluate(request: Request) -> list[Scored]:
     if evaluated:
         evaluated = with_differences(evaluated)
         summary = Summary(evaluated)
-        title = f"Evaluation of {', '.join(summary.names)}"
-        write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
+        write_report(
+            request.output / REPORT,
+            report_title(summary),
+            report_sections(summary),
+            report_lead(summary),
+            summary.warnings,
+        )
     if failed:
         names = ", ".join(scored.results.model for scored in evaluated)
         others = f" (scored, in {request.output}: {names})" if evaluated else ""
@@ -157,6 +163,13 @@ def _load_tasks(request: Request) -> _Tasks:
         raise DataError(f"--pairs: {error}") from None
     tasks += of_user
     families |= dict.fromkeys((task.name for task in of_user), "pairs")
+    if request.queries is not None:
+        assert request.data is not None
+        try:
+            tasks.append(queries.load(request.queries, request.data))
+        except (DataError, MissingDataError) as error:
+            raise DataError(f"--queries: {error}") from None
+        families[queries.NAME] = queries.NAME
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
@@ -191,9 +204,10 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
             model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
-            embedder = functools.partial(_embedder, request, model)
-            prompted = Prompted(model.prompts.sides(request.prompt_name), embedder)
-            similarity = Hybrid(prompted) if of_hybrid else prompted
+            prompted = Prompted.of(
+                model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
+            )
+            similarity = Hybrid(prompted, request.hybrid_weight) if of_hybrid else prompted
         folder = model.folder if model and similarity is prompted else None
         run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)
@@ -228,12 +242,6 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
     return Scored(results, scored, loaded.families)
 
 
-def _embedder(request: Request, model: Encoder, prompt: str) -> Embedder:
-    """Return what embeds texts with a prompt before each, and keeps their embeddings."""
-    cache = cache_of(model, prompt, request.cached)
-    return Embedder(encode_of(model, prompt, request.batch_tokens, progress=not request.quiet), cache)
-
-
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
     """Return task -> scores; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
@@ -247,7 +255,7 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, Tas
             raise EvaluationError(
                 f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
             )
-        scored[task.name] = replace(scores, settings={**scores.settings, **run.embedder.settings})
+        scored[task.name] = replace(scores, settings={**run.embedder.settings, **scores.settings})
         results.add(task.name, scored[task.name])
     return scored
 

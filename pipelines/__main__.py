@@ -17,6 +17,7 @@ from clearspan.pipelines.mining.command import Mine
 from clearspan.pipelines.mining.command import Summary as MinedSummary
 from clearspan.pipelines.run import RunOptions, Summary, run
 from clearspan.pipelines.search.command import Results, Search
+from clearspan.pipelines.serve.command import Ended, Serve
 from clearspan.pipelines.vocabulary import Summary as LearnedSummary
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards import schema as schemas
@@ -34,7 +35,9 @@ def find_kinds() -> dict[str, type[Kind]]:
 
 
 KINDS = find_kinds()
-OTHERS: dict[str, type[Vocabulary | Search | Mine]] = {each.name: each for each in (Vocabulary, Mine, Search)}
+OTHERS: dict[str, type[Vocabulary | Search | Serve | Mine]] = {
+    each.name: each for each in (Vocabulary, Mine, Search, Serve)
+}
 """The commands that make no dataset of a corpus."""
 PROG = "python -m pipelines"
 OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
@@ -55,7 +58,7 @@ def load_kind(spec: str) -> type[Kind]:
 
 def parser(known: Mapping[str, type[Kind]] = KINDS, prog: str = PROG) -> terminal.Parser:
     """Return the argument parser of the command, with a subcommand for each kind."""
-    commands: dict[str, type[Kind] | type[Vocabulary | Search | Mine]] = {**known, **OTHERS}
+    commands: dict[str, type[Kind] | type[Vocabulary | Search | Serve | Mine]] = {**known, **OTHERS}
     examples = [commands[name].example for name in (*KINDS, *OTHERS)]
     epilog = "\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n"
     root = terminal.Parser(prog=prog, description=__doc__, epilog=epilog)
@@ -94,7 +97,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return terminal.run("pipelines", lambda: prepare(words, prog)[1](), EXPECTED, remedy=remedy)
 
 
-def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Search | Mine, Callable[[], int]]:
+def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Search | Serve | Mine, Callable[[], int]]:
     """Parse and check a command line; return its options, and the function that does the work and prints the result."""
     known = KINDS
     if words and ":" in words[0]:
@@ -105,6 +108,7 @@ def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Sea
     arguments, rest = parser(known, prog).parse_known_args(words)
     name, command = arguments.kind, arguments.parser
     if name in OTHERS:
+        arguments, rest = command.parse_known_intermixed_args(words[1:])  # words without a flag may stand anywhere
         other = checked(command, OTHERS[name], arguments)
         is_remote = any(map(storage.is_remote, other.inputs))
         if rest:
@@ -129,7 +133,7 @@ def make_dataset(kind: Kind, options: RunOptions) -> int:
     return tell(summary, options.json)
 
 
-def tell(result: Summary | Results | LearnedSummary | MinedSummary, as_json: bool) -> int:
+def tell(result: Summary | Results | LearnedSummary | MinedSummary | Ended, as_json: bool) -> int:
     """Print a result; return the exit code."""
     terminal.say(result.to_json() if as_json else str(result))
     return 0

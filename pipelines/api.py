@@ -12,8 +12,9 @@ from clearspan.common.commands import CommandError, Option, UsageError, naming_k
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.command import Search
-from clearspan.pipelines.search.nearest import Hit
+from clearspan.pipelines.search.hits import Hit
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Iterable[str | Path]
@@ -116,6 +117,7 @@ def search(
     prompt_name: str | None = None,
     index: str | None = None,
     hybrid: float | bool | None = False,
+    where: str | None = None,
     device: str = "auto",
 ) -> list[list[Hit]]:
     """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
@@ -129,6 +131,7 @@ def search(
         index: `faiss` for an approximate index, built on first use; None for exact search.
         hybrid: True to add BM25's scores over the texts, which the dataset must keep; a number from 0 to 1 for the
             weight of the model's scores beside BM25's.
+        where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
 
     Raises:
@@ -139,11 +142,41 @@ def search(
     texts = (queries,) if isinstance(queries, str) else tuple(queries)
     weight = None if hybrid is None or hybrid is False else HYBRID_WEIGHT if hybrid is True else hybrid
     given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "hybrid": weight, "device": device}
+    given["where"] = where
     try:
         options = Search(folder=str(vectors), model=str(model), query=texts, quiet=True, **given)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return options.run().hits
+
+
+@checked
+@naming_keywords()
+def open_collection(
+    folder: str | Path,
+    model: str | Path | None = None,
+    *,
+    also: Sequence[str | Path] = (),
+    stemmer: str | None = None,
+    device: str = "auto",
+    keep: bool = True,
+) -> Collection:
+    """Open a collection to search it many times: `open_collection("data/vectors", model).search("How do owls hunt?")`.
+
+    Args:
+        folder: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
+        model: the folder of the model that made the vectors; None: the one that `adapt` named.
+        also: further collections of the same model, searched together with the first as if they were one.
+        stemmer: language whose endings BM25 leaves out, such as `german`; None: as the folder says, or none.
+        device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
+        keep: hold texts and vectors in memory for later searches, if they fit in half of it.
+
+    Raises:
+        UsageError: an argument cannot be used.
+        PipelineError: a folder is no collection.
+        ManifestError: a dataset is missing or damaged.
+    """
+    return Collection.open(folder, model, also=also, stemmer=stemmer, device=device, keep=keep)
 
 
 def _listed(inputs: Inputs) -> list[str | Path]:

@@ -47,12 +47,14 @@ class Input:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
     """Part of a file: all lines, row groups or members that start in bytes start..end; end None is the end of the
-    file.
+    file. `lines` is the number of line ends before `start`, of a file that is cut at lines, in a run that numbers its
+    records (`units.numbering`).
     """
 
     input: Input
     start: int
     end: int | None
+    lines: int = 0
 
     @property
     def bytes(self) -> int:
@@ -103,6 +105,8 @@ class Reading:
             of each file (`readers.encodings`).
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
+        keep: further fields of JSON objects and columns of tables to read beside the text. A row of a table is then an
+            object, with the text under `field` or else "text"; fields that it lacks are absent.
         is_head: only the first records are wanted: what the whole file decides is decided by its beginning.
         skip_unknown: files of unknown type in folders and globs are skipped.
     """
@@ -124,6 +128,7 @@ class Reading:
     skip_unknown: bool = False
     is_head: bool = False
     encoding: str | None = None
+    keep: tuple[str, ...] = ()
 
     @property
     def uncut(self) -> bool:
@@ -144,6 +149,9 @@ class Record:
         label: class of an image or audio clip.
         skipped: reason for which a good record holds nothing to read; empty if it does.
         encoding: of its file, where that was found to be another than UTF-8.
+        number: that of the record in its file, from 1: of a text per line and of JSON lines the line; of a table the
+            row, without the header; of an array the element; else the record that the reader gives, such as the
+            document between two separators; 1 for a whole file.
     """
 
     name: str
@@ -154,16 +162,20 @@ class Record:
     label: str = ""
     skipped: str = ""
     encoding: str = ""
+    number: int = 1
 
     @classmethod
-    def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str) -> "Record":
+    def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str, number: int = 1) -> "Record":
         """Return the record of a text in UTF-8; `of` names the part of the file that holds it."""
+        value, raw, problem = None, data[:HEAD_BYTES], ""
         if len(data) > max_bytes:
-            return cls(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")
-        try:
-            return cls(name, offset, data.decode("utf-8"), data)
-        except UnicodeDecodeError as error:
-            return cls(name, offset, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the {of}")
+            problem = f"longer than {max_bytes:,} bytes"
+        else:
+            try:
+                value, raw = data.decode("utf-8"), data
+            except UnicodeDecodeError as error:
+                problem = f"invalid UTF-8 at byte {error.start} of the {of}"
+        return cls(name, offset, value, raw, problem, number=number)
 
     @property
     def source(self) -> str:

@@ -14,6 +14,7 @@ changed since a unit read it is an error (`units.changes`).
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -29,19 +30,21 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
-from clearspan.pipelines.readers import columns_read
+from clearspan.pipelines.kinds.copied import write_index
+from clearspan.pipelines.readers import CHANGED, columns_read
 from clearspan.pipelines.tally import Counts, recoding
-from clearspan.pipelines.units import first_look
+from clearspan.pipelines.units import first_look, update
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
 from clearspan.pipelines.units.job import FOLDERS, OWN_STAGED, STAGED, Job, done_units
+from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
-from clearspan.shards.claim import claim
+from clearspan.shards.claim import ClaimError, claim
 from clearspan.shards.manifest import NAME as MANIFEST
 
 
@@ -81,6 +84,7 @@ class Summary:
         sums: further counts of the kind.
         encodings, recoded: the files that are not UTF-8 (`Counts`).
         remarks: lines for the user about the dataset.
+        changes: with --update, how many texts are new, gone and kept.
     """
 
     output: str
@@ -93,6 +97,7 @@ class Summary:
     encodings: dict[str, int] = dataclasses.field(default_factory=dict)
     recoded: Sequence[Sequence[str]] = ()
     remarks: Sequence[str] = ()
+    changes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the summary as one line of JSON."""
@@ -107,6 +112,7 @@ class Summary:
             "sums": self.sums,
             "encodings": self.encodings,
             "recoded": self.recoded,
+            **({"changes": self.changes} if self.changes else {}),
             "run": {
                 "units": self.num_units,
                 "input_bytes": self.input_bytes,
@@ -127,6 +133,8 @@ class Summary:
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
             *(f"  {remark}" for remark in self.remarks),
         ]
+        if self.changes:
+            lines.append("  " + ", ".join(f"{number:,} {change}" for change, number in self.changes.items()))
         if self.num_units:
             megabytes = self.input_bytes / 1e6
             rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} {self.manifest.kind}/s"
@@ -207,13 +215,15 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
+    update.settle(options.output)
     kind = kind.resolved(planning.began(options.output).get("options", {}))
     kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)
     inputs = planning.find_inputs(options.inputs, reading)
-    reading = dataclasses.replace(reading, classes=inputs.classes)
+    kind = kind.looked(inputs, reading)
+    reading = dataclasses.replace(reading, classes=inputs.classes, keep=kind.reading().keep)
     files = kind.resources(inputs)
     fingerprint = kind.fingerprint(files)
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
@@ -238,8 +248,40 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     )
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
-        units = prepare(job, plan, files, options.quiet)
+        if kind.can_update:
+            job = dataclasses.replace(job, first_shard=update.first_shard(job.folder))
+        if kind.update and update.is_outdated(job, plan, options.quiet):
+            return _update(job, plan, files, options)
+        try:
+            units = prepare(job, plan, files, options.quiet)
+        except (ClaimError, PipelineError) as error:
+            raise type(error)(f"{error}{update.advice(job, error)}") from None
         return _run(job, plan, units, options)
+
+
+def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> Summary | None:
+    """Bring a finished dataset up to date with the plan's inputs."""
+    if job.num_units > update.SECOND:
+        raise PipelineError(f"--update: {job.num_units:,} work units, more than {update.SECOND:,}: raise --unit-bytes")
+    beside = update.begin(job.folder, plan.to_json())
+    index = beside / f".{hashlib.sha256(storage.read_bytes(job.path(MANIFEST))).hexdigest()}.npy"
+    if not index.exists():
+        write_index(job.folder, index)
+    kind = dataclasses.replace(job.kind, old=(str(Path(job.folder).resolve()), str(index.resolve())))
+    first = 0 if job.first_shard else update.SECOND
+    new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
+    try:
+        units = prepare(new, plan, files, options.quiet)
+    except PipelineError as error:
+        if CHANGED not in str(error):
+            raise
+        update.abandon(job.folder)  # a killed run on inputs that were edited since
+        return _update(job, plan, files, options)
+    if (summary := _run(new, plan, units, options)) is None:
+        return None
+    changes = update.changes(job.folder, new.folder)
+    update.replace(job.folder)
+    return dataclasses.replace(summary, output=job.folder, changes=changes)
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summary | None:
@@ -248,6 +290,8 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summar
         _remove_stage(job)
         return _summary(job, plan, [], 0.0)
     start = time.perf_counter()
+    if job.kind.numbers_records:
+        units = numbered(plan.root, units, options.quiet)
     with Progress(job.folder, plan.units, options.quiet):
         shares = not options.runner_named or storage.is_remote(plan.root)
         if not _run_beam(job, units if shares else [unit.elsewhere() for unit in units], options):

@@ -17,8 +17,9 @@ from clearspan.common.progress import Bar
 from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.index import index_of
-from clearspan.pipelines.search.nearest import Hit, contents_of
+from clearspan.pipelines.search.texts import Texts
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 
@@ -31,8 +32,8 @@ PART_READ = 16
 """A query reads one of this many lists, and at least LEAST_LISTS."""
 
 
-def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
-    """Return about the `top` nearest vectors of a dataset to each query (n, dim), best first.
+def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
+    """Return about the `top` nearest vectors of one dataset to each query (n, dim), best first.
 
     Args:
         similarity: cosine or dot.
@@ -45,18 +46,20 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
 
     if similarity not in ("cosine", "dot"):
         raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
-    is_cosine = similarity == "cosine"
+    if len(texts.datasets) > 1 or texts.is_chunked:
+        what = "chunks of documents" if texts.is_chunked else "several collections"
+        raise PipelineError(f"--index faiss: searches no {what}: leave out --index")
+    (dataset,), is_cosine = texts.datasets, similarity == "cosine"
     built_by: dict[str, str | int] = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
     write = functools.partial(_write, faiss, dataset, is_cosine, quiet)
-    with index_of(dataset, "faiss", built_by, write) as path:
+    with index_of([dataset], "faiss", built_by, write) as path:
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
-    known = contents_of(dataset, set(rows[rows >= 0].tolist()))
     found = [
-        [Hit(score, *known[row]) for score, row in zip(*of_query, strict=True) if row >= 0]
-        for of_query in zip(rounded(scores).tolist(), rows.tolist(), strict=True)
+        ([row for row in of_query if row >= 0], [score for score, row in zip(near, of_query, strict=True) if row >= 0])
+        for near, of_query in zip(rounded(scores).tolist(), rows.tolist(), strict=True)
     ]
-    return [sorted(hits, key=lambda hit: (-hit.score, -hit.id)) for hits in found]
+    return [sorted(hits, key=lambda hit: (-hit.score, -hit.id)) for hits in texts.hits(found)]
 
 
 def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:

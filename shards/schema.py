@@ -6,14 +6,15 @@
                texts, the last of them are empty
     images     id, image, label
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
-    vectors    id, source, vector, scale for int8 vectors, and optionally text
+    vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-No column is nullable. Every kind has an `id`, which is not negative.
+No column is nullable but those of kept fields, `field_NAME`. Every kind has an `id`, which is not negative.
 """
 
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,17 @@ batch.
 VECTOR = "vector"
 """Type of a column of embeddings: lists of one of VECTOR_TYPES, all of the dataset's dimension."""
 VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
-TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary(), "float32": pa.float32()}
+TYPES = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "float32": pa.float32(),
+}
+FIELD = "field_"
+"""The beginning of the name of a column that holds a field of the inputs: `field_url`, `field_meta.year`."""
+FIELD_TYPES = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
+"""Types of a column of FIELD by name. Its values may be null."""
 ARRAY = re.compile(r"float16\[(\d+)\]")
 """Type of a column of arrays, e.g. float16[128]: each (n, 128) with an n of its own."""
 LABEL = "label"
@@ -53,7 +64,8 @@ class Kind:
     Attributes:
         columns: the columns, as name:type.
         optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
-            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...
+            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for columns of any
+            names that begin so, whose types are among FIELD_TYPES.
         layout: how the rows lie in a tar.
         statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
@@ -70,7 +82,11 @@ class Kind:
         return any(column.endswith(f":{TOKENS}") for column in self.columns)
 
     def schema(
-        self, tokens: pa.DataType | None = None, optional: Sequence[str] = (), vector: pa.DataType | None = None
+        self,
+        tokens: pa.DataType | None = None,
+        optional: Sequence[str] = (),
+        vector: pa.DataType | None = None,
+        fields: Mapping[str, pa.DataType] = MappingProxyType({}),
     ) -> pa.Schema:
         """Return the Arrow schema.
 
@@ -78,24 +94,41 @@ class Kind:
             tokens: type of the token ids, for a kind that has them.
             optional: the optional columns that are present.
             vector: type of the embeddings, for a kind that has them.
+            fields: types of the columns of FIELD among `optional`, by name.
 
         Raises:
-            KeyError: the kind has no such optional column.
+            KeyError: the kind has no such optional column, or a column of FIELD has no type.
         """
         types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
         types = {**types, VECTOR: vector_type("float32", 1) if vector is None else vector}
         known = dict(column.split(":") for column in self.optional)
         columns = [column.split(":") for column in self.columns]
-        columns += [[name, known[name if name in known else _stem(name)]] for name in optional]
+        columns += [[name, known[self._pattern(name)]] for name in optional]
         arrays = {name: array_type(int(match[1])) for _, name in columns if (match := ARRAY.fullmatch(name))}
         types = types | arrays
-        return pa.schema([pa.field(name, types[type_name], nullable=False) for name, type_name in columns])
+        return pa.schema(
+            [
+                pa.field(name, fields[name]) if type_name == FIELD else pa.field(name, types[type_name], nullable=False)
+                for name, type_name in columns
+            ]
+        )
+
+    def _pattern(self, name: str) -> str:
+        """Return the entry of `optional` that stands for a column of this name."""
+        exact = {column.partition(":")[0] for column in self.optional}
+        if name in exact:
+            return name
+        return f"{FIELD}*" if name.startswith(FIELD) else _stem(name)
 
     def check(self, actual: pa.Schema) -> None:
         """Raise MemberError unless a batch's columns are those of this kind."""
+        if twice := [name for name in actual.names if actual.names.count(name) > 1]:
+            raise MemberError(f"two columns are named {twice[0]}")
         optional = list(self._in_order(actual.names[len(self.columns) :]))
         vector = next((field.type for field in actual if is_vector(field.type)), None)
-        expected = [self.schema(tokens, optional, vector) for tokens in (pa.uint16(), pa.uint32())]
+        allowed = FIELD_TYPES.values()
+        fields = {field.name: field.type if field.type in allowed else pa.string() for field in actual}
+        expected = [self.schema(tokens, optional, vector, fields) for tokens in (pa.uint16(), pa.uint32())]
         if not any(actual.equals(schema) for schema in expected):
             raise MemberError(f"columns {actual.names} are not those of {self.name} ({', '.join(expected[0].names)})")
         if vector is not None and pa.types.is_int8(vector.value_type) != ("scale" in optional):
@@ -105,7 +138,9 @@ class Kind:
         """Yield the optional columns among these names, in the kind's order, numbers without gaps."""
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
-            if name.endswith("*"):
+            if name == f"{FIELD}*":
+                yield from (name for name in names if name.startswith(FIELD))
+            elif name.endswith("*"):
                 first = int(name[:-2] in columns)
                 count = sum(_stem(other) == name for other in names)
                 yield from (f"{name[:-1]}{number}" for number in range(first, first + count))
@@ -130,7 +165,18 @@ KINDS: dict[str, Kind] = {
             layout=Samples(frames=npy(MEL_BINS), label="cls"),
             statistics="frames",
         ),
-        Kind("vectors", ("id:int64", "source:string", "vector:vector"), optional=("scale:float32", "text:string")),
+        Kind(
+            "vectors",
+            ("id:int64", "source:string", "vector:vector"),
+            optional=(
+                "scale:float32",
+                "text:string",
+                "record:int64",
+                "document:int64",
+                "chunk:int32",
+                f"{FIELD}*:{FIELD}",
+            ),
+        ),
     )
 }
 

@@ -9,7 +9,7 @@ vector's largest absolute value / 127.
 import numpy as np
 import pyarrow as pa
 
-from clearspan.shards.schema import VECTOR_TYPES, vector_type
+from clearspan.shards.schema import FIELD, VECTOR_TYPES, vector_type
 
 STEPS = 127
 """Number of steps from 0 to the largest value of an int8 vector."""
@@ -43,3 +43,13 @@ def decoded(batch: pa.RecordBatch) -> np.ndarray:
     if "scale" in batch.schema.names:
         return np.asarray(values * batch.column("scale").to_numpy()[:, None], np.float32)
     return np.asarray(values, np.float32)
+
+
+def field_names(batch_schema: pa.Schema) -> list[str]:
+    """Return the names of the kept fields of a dataset of vectors, in the order in which they were asked for."""
+    return [name.removeprefix(FIELD) for name in batch_schema.names if name.startswith(FIELD)]
+
+
+def fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the kept fields of a batch by name; a value is null where a record lacks the field."""
+    return {name: batch.column(f"{FIELD}{name}") for name in field_names(batch.schema)}

@@ -58,8 +58,13 @@ def test_type_checkers_see_the_names_that_are_loaded() -> None:
 
 
 def test_no_name_is_hidden_by_a_package() -> None:
-    """After `import clearspan.train` the package would stand in place of a function `train`."""
-    assert not {path.name for path in (ROOT / "clearspan").iterdir()} & set(clearspan.__all__)
+    """After `import clearspan.train` the package would stand in place of a function `train`; `adapt` is both."""
+    both = {path.name for path in (ROOT / "clearspan").iterdir()} & set(clearspan.__all__)
+    assert both == {"adapt"}
+    for first in ("", "import clearspan.adapt.options; "):
+        code = f"import clearspan; {first}a = clearspan.adapt; import clearspan.adapt.api; assert a is clearspan.adapt"
+        done = subprocess.run([sys.executable, "-c", f"{code}; a('')"], capture_output=True, text=True)
+        assert "missing a required argument: 'output'" in done.stderr
 
 
 def test_keyword_arguments_are_a_commands_options() -> None:

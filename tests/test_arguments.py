@@ -28,6 +28,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "make_dataset": {"kind": "documents", "inputs": "texts.csv", "output": "shards", "min_tokens": 2},
     "make_tokenizer": {"inputs": "texts.csv", "output": "tokenizer", "min_frequency": 2},
     "mine_negatives": {"pairs": "shards", "output": "mined", "bm25": 4, "min_score": 0.1},
+    "open_collection": {"folder": "vectors", "model": "model"},
     "search": {"vectors": "vectors", "queries": "owls", "model": "model"},
     "train_model": {"recipe": "demo", "num_gpus": 1},
     "verify": {"folder": "shards"},
@@ -40,7 +41,7 @@ WRONG = [None, b"out", 3, 2.5, np.int64(3), np.float32(0.5), True, object(), {"a
 def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The names of a function's arguments, with one of its further options, and what each takes."""
     target = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
-    hints = typing.get_type_hints(target)
+    hints = typing.get_type_hints(inspect.unwrap(target))
     for name, parameter in inspect.signature(function).parameters.items():
         further = parameter.kind is inspect.Parameter.VAR_KEYWORD
         yield "more" if further else name, hints[name]

@@ -21,8 +21,8 @@ ALLOWED = {
         "pipelines.augment": "pipelines.augment shards common",
         "pipelines": "pipelines shards common",
         "plugins": "plugins pipelines eval shards common",
-        "train.adapt": "train shards pipelines eval common",
         "train": "train shards pipelines.augment eval common",
+        "adapt": "adapt train shards pipelines eval common",
     }.items()
 }
 """What may be imported from where; the first that fits counts. Plugins are imported by nothing: they are named."""

@@ -11,5 +11,5 @@
     selection/   dev scores, held-out losses ──> the best checkpoint
     export.py    checkpoint ──> model folder with its card.py
 
-The commands are `clearspan train`, which starts run.py on each device, `sweep`, `export` and `adapt`.
+The commands are `clearspan train`, which starts run.py on each device, `sweep` and `export`.
 """

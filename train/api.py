@@ -18,8 +18,9 @@ from clearspan.common import terminal
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked, conform, problem
 from clearspan.train.config.recipe import load, to_file
+from clearspan.train.curves import NEVER_BETTER, never_better
 from clearspan.train.options import Recipe, RecipeError
-from clearspan.train.run_folder import repeated
+from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]
 """Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
@@ -102,7 +103,8 @@ def train_model(
             resume = True
             if state == "finished" and not dry_run:
                 if not quiet:
-                    terminal.notice(f"{loaded.output}: this run has finished already: nothing to do")
+                    said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
+                    terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
                 return Run(Path(loaded.output))
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]

@@ -21,8 +21,9 @@ LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with, and this is that model"
 PREPARED = "no checkpoint was better than the first: the model you began with, pooled as the recipe says"
+NO_STEP = "no step was taken yet, and this is the model you began with, pooled as the recipe says"
 """The remarks on a run whose best checkpoint is the one before the first step: by the pooling and the layers of the
-folder that it began with, or by its own."""
+folder that it began with, or by its own; and on a checkpoint before the first step that is exported as the last."""
 BEFORE = -1
 """The key of the scores of the model as given, among those of steps."""
 TEMPLATE = Path(__file__).with_name("model_card.md")
@@ -65,7 +66,7 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     """Return the scores of the model as given, of step 0 and of another step that a metrics.jsonl holds, by step."""
-    from clearspan.train.engine.tracking import lines_up_to
+    from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
     steps: dict[int, dict[str, float]] = {}

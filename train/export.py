@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from clearspan.common import files, terminal
 from clearspan.common.model_folder import read_json
 from clearspan.common.options import Flag, Options, run
-from clearspan.train.card import PREPARED, UNCHANGED, Origin, card, read_scores
+from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
 
 KIND, SKELETON = "model", "encoder"
@@ -191,8 +191,9 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
     encoder, tokenizer, recipe = _trained(run, weights)
     step = int(tag.removeprefix("step-"))
     start = ""
-    if (chosen, step) == ("best", 0):
-        start = UNCHANGED if state.get("given") or encoder.pools_as_given else PREPARED
+    if step == 0:
+        as_given = state.get("given") or encoder.pools_as_given
+        start = NO_STEP if chosen == "last" else UNCHANGED if as_given else PREPARED
     if start == UNCHANGED:
         encoder.become_given()
     origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step), start)

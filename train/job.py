@@ -44,6 +44,7 @@ NOTHING_PICKS = (
     "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
     "pick the best, give SentEval's folder, a csv of scored pairs, or held-out examples"
 )
+NOT_COMPARED = "whether it is better than the model you began with was not measured: set training.eval_data"
 
 
 @contextlib.contextmanager
@@ -76,7 +77,7 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOut | None
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
-    if recipe.training.eval_steps and not recipe.training.eval_data:
+    if not recipe.training.eval_data and (recipe.training.eval_steps or recipe.model.path):
         lines += held_out.notes() if held_out else [NOTHING_PICKS]
     for name, data in recipe.data.items():
         if data.validation and not (held_out and name in held_out.streams):
@@ -151,7 +152,9 @@ def finish(trainer: Trainer) -> None:
     else:
         exported = export(run, run / run_folder.MODEL)
         run_folder.mark_finished(run)
-        terminal.notice(f"{run / run_folder.MODEL}: {exported}, after {trainer.step:,} steps")
+        unknown = bool(trainer.recipe.model.path) and not trainer.judge.picks
+        compared = f"; {NOT_COMPARED}" if unknown else ""
+        terminal.notice(f"{run / run_folder.MODEL}: {exported}, after {trainer.step:,} steps{compared}")
 
 
 def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> int:

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
+from tokenizers import Tokenizer
 
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
@@ -69,6 +70,31 @@ class Model(FolderEncoder):
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
         return np.asarray(scores.cpu().numpy(), np.float32)
+
+    @property
+    def most_tokens(self) -> int | None:
+        first = self.modules[0]
+        if not isinstance(first, Transformer) or first.max_seq_length >= LONGEST:
+            return None
+        return int(first.max_seq_length) - int(first.tokenizer.num_special_tokens_to_add())
+
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        first = self.modules[0]
+        if isinstance(first, StaticEmbedding) and texts:
+            whole = Tokenizer.from_str(first.tokenizer.to_str())
+            whole.no_truncation()
+            return [len(found.ids) for found in whole.encode_batch(list(texts), add_special_tokens=False)]
+        if not isinstance(first, Transformer) or not texts:
+            return super()._count_tokens(texts)
+        ids = first.tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            truncation=False,
+            verbose=False,  # no warning of a text that is longer than the model reads
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        return [len(row) for row in ids]
 
     def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
         """Return the number of tokens of each text, which begins with its prompt, and the model's limit.

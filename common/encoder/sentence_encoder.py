@@ -167,6 +167,21 @@ class FolderEncoder(Encoder):
         with refusing(f"{self.name}: cannot encode every text"):
             return self._embed(texts, batch_tokens, progress, prompt)
 
+    @property
+    def most_tokens(self) -> int | None:
+        """The number of tokens of a text that the model reads, without special tokens; None for any number."""
+        return None
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text, without special tokens, however long it is. It is the number of
+        characters for a model without a tokenizer.
+        """
+        with refusing(f"{self.name}: cannot tokenize every text"):
+            return self._count_tokens(texts)
+
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(text) for text in texts]
+
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         """Return what `embed` does; an exception of any type becomes an EncoderError there."""

@@ -72,6 +72,8 @@ class StaticModel(FolderEncoder):
         table: vectors of the tokens, (tokens, width) float32.
         normalize: whether vectors get unit length.
         config: content of `config_sentence_transformers.json`.
+        most_tokens: number of tokens after which `tokenizer` truncates; None if it does not.
+        counter: the same tokenizer without truncation.
     """
 
     def __init__(
@@ -81,11 +83,14 @@ class StaticModel(FolderEncoder):
         table: NDArray[np.float32],
         normalize: bool,
         config: dict[str, Any],
+        most_tokens: int | None = None,
+        counter: FastTokenizer | None = None,
     ) -> None:
         dim = min(config.get("truncate_dim") or table.shape[1], table.shape[1])
         name = config.get("similarity_fn_name")
         super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", SPECIAL_TOKENS, LIBRARIES)
         self._tokenizer, self._normalize = tokenizer, normalize
+        self._most_tokens, self._counter = most_tokens, counter or tokenizer
         self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
@@ -96,6 +101,14 @@ class StaticModel(FolderEncoder):
                 out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
                 bar.update(len(means))
         return Embedded(out, np.zeros(len(texts), dtype=bool))
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self._most_tokens
+
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        counts: list[int] = self._counter.quick(texts).lengths.tolist()
+        return counts
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
         sample = [text[:SAMPLE_CHARACTERS] for text in texts[::SAMPLE]]
@@ -148,7 +161,11 @@ def load(folder: Path) -> StaticModel:
         tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts.texts.values())
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
         ids = FastTokenizer(tokenizer, np.int32)
-        model = StaticModel(folder, ids, table, len(modules) > 1, config)
+        longest, counter = (tokenizer.truncation or {}).get("max_length"), None
+        if longest:
+            whole = fast_tokenizer.load(tokenizer_json, prompts=prompts.texts.values())
+            counter = FastTokenizer(whole, np.int32)
+        model = StaticModel(folder, ids, table, len(modules) > 1, config, longest, counter)
         model.encode(["a text", "another text to try it on"])
     return model
 

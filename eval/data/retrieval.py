@@ -12,8 +12,8 @@ an unknown query or document.
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,27 @@ class Collection:
     candidates: list[Ints] | None = None
     num_dropped: int = 0
     names: Sequence[str] | None = None
+
+    def part(self, rows: Iterable[int]) -> "Collection":
+        """Return some of the queries, in the order of `rows`, and all documents."""
+        rows = list(rows)
+        return replace(
+            self,
+            queries=[self.queries[row] for row in rows],
+            relevant=[self.relevant[row] for row in rows],
+            grades=[self.grades[row] for row in rows],
+            itself=None if self.itself is None else self.itself[rows],
+            candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
+        )
+
+    def joined(self, others: "Collection") -> "Collection":
+        """Return these queries and those of a collection of the same documents, without candidates of their own."""
+        return replace(
+            self,
+            queries=[*self.queries, *others.queries],
+            relevant=[*self.relevant, *others.relevant],
+            grades=[*self.grades, *others.grades],
+        )
 
     @functools.cached_property
     def precedence(self) -> Ints:

@@ -20,7 +20,8 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.eval.models.lexical import encoder_of, is_baseline
+from clearspan.eval.models.hybrid import encoder_of
+from clearspan.eval.models.lexical import is_baseline
 
 WORD_VECTORS = "clearspan.plugins.word_vectors:load"
 """The part that reads files of word vectors."""

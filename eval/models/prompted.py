@@ -8,12 +8,14 @@ it.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.encoder.embedder import unit_vectors
+from clearspan.common.encoder.embedder import cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.prompts import Sides
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
@@ -33,6 +35,23 @@ class Prompted(Similarity):
         by_prompt = {prompt: embedder(prompt) for prompt in dict.fromkeys(prompts)}
         self.prompts, self.embedders = prompts, list(by_prompt.values())
         self._queries, self._documents, self._others = (by_prompt[prompt] for prompt in prompts)
+
+    @classmethod
+    def of(
+        cls, model: Encoder, prompt_name: Sequence[str], cached: Path | None, batch_tokens: int, progress: bool
+    ) -> "Prompted":
+        """Return a model that keeps embeddings in a folder of caches.
+
+        Args:
+            prompt_name: as of `clearspan eval`.
+            cached: None: no cache.
+        """
+
+        def embedder(prompt: str) -> Embedder:
+            encode = encode_of(model, prompt, batch_tokens, progress=progress)
+            return Embedder(encode, cache_of(model, prompt, cached))
+
+        return cls(model.prompts.sides(prompt_name), embedder)
 
     def warnings(self) -> list[str]:
         """Return the warnings of all embedders, each once."""

@@ -2,7 +2,7 @@
 
     Embedder (models/embed.py)    texts ──> embeddings ──> cosines
     Lexical (models/lexical.py)   a task's texts ──> weights of their words ──> cosines, or BM25's scores
-    Hybrid (models/lexical.py)    the scores of both: it ranks documents, and has no embeddings
+    Hybrid (models/hybrid.py)     the scores of both: it ranks documents, and has no embeddings
 
 A task that compares texts calls `ranking` or `pairs` and does not know which model it has. A task that fits something
 on embeddings calls `embed`, which refuses models without embeddings.

@@ -1,6 +1,6 @@
 """A report as one HTML file: it opens anywhere, offline, and can be mailed.
 
-    sections (text, tables) ──> templates/report.html ──> report.html
+    sections (text, figures, tables) ──> templates/report.html ──> report.html
 
 Knows nothing of evaluation: any program that has tables can write a report. The same input gives the same
 bytes. The page holds no script, and its content security policy forbids whatever is not inlined.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clearspan.common.files import write_text
 from clearspan.eval.details import Table, as_cell, cell_text
+from clearspan.eval.report.figures import Figure, drawn, environment
 
 if TYPE_CHECKING:  # takes a fraction of a second to import, which --help must not
     import jinja2
@@ -25,12 +26,14 @@ _CONTENTS_FROM = 4  # sections; a shorter report needs no table of contents
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its content, shown in the order of the attributes. An empty line in `text` separates paragraphs.
+    """A heading with its content: text, commands, figures, tables, subsections.
 
     Attributes:
+        text: paragraphs, separated by empty lines.
         sections: subsections, one heading level lower.
         folded: whether only a click, or a link to the section, opens it; printed open.
         note: text beside the heading of a folded section.
+        commands: lines to copy into a terminal, each on a line of its own.
     """
 
     heading: str
@@ -39,6 +42,8 @@ class Section:
     sections: Sequence["Section"] = ()
     folded: bool = False
     note: str = ""
+    figures: Sequence[Figure] = ()
+    commands: Sequence[str] = ()
 
 
 def write_report(
@@ -75,14 +80,9 @@ def is_report(path: Path) -> bool:
 
 @functools.cache
 def _environment() -> "jinja2.Environment":
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("clearspan.eval.report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {"text": cell_text, "cell": as_cell, "numeric": _numeric}
-    return environment
+    shared = environment()
+    shared.filters |= {"text": cell_text, "cell": as_cell, "numeric": _numeric, "drawn": drawn}
+    return shared
 
 
 def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:

@@ -113,6 +113,12 @@ class GlueTask:
             f"Fine-tuned on {len(self.train)} rows; each seed's best of {settings.epochs} epochs by the dev metric. "
             f"The figures above are those of seed {seeds[median]}, the median."
         )
+        constant = self.constant_answer()
+        if not by_seed[main][median] > constant:
+            text += (
+                f" It is not better than one answer for all rows, which has {main} {constant:.2f}: this fine-tuning "
+                "has learned nothing."
+            )
         rows = list(zip(seeds, epochs, *by_seed.values(), strict=True))
         counts = {"train": len(self.train), "dev": sum(map(len, self.dev.values()))}
         if broken := self.train.num_broken + sum(split.num_broken for split in self.dev.values()):
@@ -130,8 +136,19 @@ class GlueTask:
                 "best_epochs": epochs,
                 "median_seed": seeds[median],
                 "by_seed": by_seed,
+                "constant_answer": constant,
             },
         )
+
+    def constant_answer(self) -> float:
+        """Return the main score of one answer for all dev rows, in percent: the most frequent class of the training
+        rows, 0 for regression, whose correlation a constant leaves undefined.
+        """
+        if not self.num_classes:
+            return 0.0
+        classes, counts = np.unique(self.train.labels, return_counts=True)
+        answers = np.full(sum(map(len, self.dev.values())), classes[counts.argmax()], np.float64)
+        return figure(next(iter(examples_of(self.name.partition("/")[2], answers, self.dev).values())))
 
     def _best_epoch(self, run: Run, folder: Path, settings: "Settings", seed: int) -> tuple[int, dict[str, Examples]]:
         """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of its scores."""

@@ -8,21 +8,49 @@ than compare words. Half of a dataset's held-out part picks checkpoints in train
 score is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from clearspan.eval.data import heldout
+from clearspan.eval.data.dataset_texts import SEED
+from clearspan.eval.data.heldout_folders import FOLDER, find
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.similarity import Similarity
-from clearspan.eval.tasks.retrieval import RetrievalTask, search
-from clearspan.eval.tasks.task import Family, Loaded, Task
+from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.similarity import Similarity, Vectors
+from clearspan.eval.ranks import ranks
+from clearspan.eval.tasks.retrieval import RetrievalTask
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 HEADLINE = ("mrr", "recall@1", "recall@10")
-LIMIT_IN_TRAINING = 2000
-"""Most texts of a dataset that are ranked for each evaluation in training."""
+MOST_PICKING = 2000
+"""Most queries by which a weight is chosen."""
+
+
+@dataclass(frozen=True)
+class HeldOutTask(RetrievalTask):
+    """Retrieval of held-out texts.
+
+    Attributes:
+        picking: the queries of the half that picks checkpoints, and the same documents; None: there are none.
+    """
+
+    picking: Collection | None = None
+
+    def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
+        """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
+        if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
+            return super().vectors(run)
+        number = min(MOST_PICKING, len(self.picking.queries))
+        picking = self.picking.part(range(number))
+        beside = run.embedder.beside([*picking.queries, *self.collection.queries], self.collection.documents)
+        weight = beside.part(slice(number)).best_weight(picking)
+        chosen = {"hybrid_weight": weight, "hybrid_weight_chosen_by": f"{number:,} held-out texts that are not scored"}
+        return *beside.part(slice(number, None)).vectors(weight), chosen
 
 
 def load(data: Path) -> Loaded:
@@ -32,15 +60,17 @@ def load(data: Path) -> Loaded:
         DataError: a dataset or file is malformed, holds no text or too few, or has no held-out part.
     """
     try:
-        found = heldout.find(data)
+        found = find(data)
     except MissingDataError as error:
-        return Loaded([], {heldout.FOLDER: str(error)})
+        return Loaded([], {FOLDER: str(error)})
     tasks: list[Task] = []
     for name, path in found.items():
         for suffix, held in heldout.read_all(path).items():
-            settings = {"crop_seed": heldout.SEED}
+            settings = {"crop_seed": SEED}
             title, counts = f"{name}{suffix}", held.counts
-            tasks.append(RetrievalTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings))
+            tasks.append(
+                HeldOutTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings, held.picking)
+            )
     return Loaded(tasks, {})
 
 
@@ -51,5 +81,5 @@ FAMILY = Family(
 
 def mean_mrr(model: Similarity, collections: Sequence[Collection]) -> float:
     """Return the MRR of a model, in percent, as the mean over the collections."""
-    ranked = [search(*model.ranking(each.queries, each.documents), each) for each in collections]
-    return float(np.mean([each.scores()["mrr"] for each in ranked]))
+    ranked = [ranks(*model.ranking(each.queries, each.documents), each) for each in collections]
+    return 100 * float(np.mean([each.reciprocal.mean() for each in ranked]))

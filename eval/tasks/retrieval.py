@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 from clearspan.common.progress import Bar
 from clearspan.common.ranking import first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
-from clearspan.eval.details import Cell, Details, Table
+from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
+from clearspan.eval.ranks import DEPTH
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
-DEPTH = 1000
-"""Number of documents to rank per query."""
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Key of the scores -> trec_eval's name. Recall is the share of a query's relevant documents; nDCG's gain is the grade,
 discounted by log2(rank + 1)."""
@@ -50,10 +49,12 @@ class Ranked:
     Attributes:
         figures: key of the scores -> each query's value as a fraction of 1, float64 (m,).
         nearest: query -> positions and scores of its nearest documents, best first; for a few queries only.
+        first: position of each query's nearest document, int64 (m,); -1: no document is ranked.
     """
 
     figures: dict[str, NDArray[np.float64]]
     nearest: dict[int, list[tuple[int, float]]]
+    first: Ints
 
     def scores(self) -> dict[str, float]:
         """Return the means over queries, in percent."""
@@ -76,6 +77,7 @@ def search(
     measures = CANDIDATE_MEASURES if collection.candidates else MEASURES
     values: dict[str, list[float]] = {key: [] for key in measures}
     nearest: dict[int, list[tuple[int, float]]] = {}
+    top: list[int] = []
     names = [str(position) for position in range(documents.shape[0])]
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
     num_queries = queries.shape[0]
@@ -87,6 +89,7 @@ def search(
                 grades = collection.grades[row].tolist()
                 judged[str(row)] = dict(zip([names[p] for p in collection.relevant[row]], grades, strict=True))
                 ranked[str(row)] = dict(zip([names[p] for p in positions.tolist()], descending, strict=False))
+                top.append(int(positions[0]) if len(positions) else -1)
                 if row in shown:
                     few = slice(_SHOWN_NEIGHBORS)
                     nearest[row] = list(zip(positions[few].tolist(), scores[few].tolist(), strict=True))
@@ -94,7 +97,8 @@ def search(
             for key, name in measures.items():
                 values[key] += [by_query[query][name] for query in judged]
             bar.update(len(block))
-    return Ranked({key: np.array(column, np.float64) for key, column in values.items()}, nearest)
+    figures = {key: np.array(column, np.float64) for key, column in values.items()}
+    return Ranked(figures, nearest, np.array(top, np.int64))
 
 
 def shown_queries(num_queries: int) -> list[int]:
@@ -151,13 +155,13 @@ class RetrievalTask:
         Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
         """
         texts, itself = self.collection, self.collection.itself
-        queries, documents = run.embedder.ranking(texts.queries, texts.documents)
+        queries, documents, chosen = self.vectors(run)
         num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)
         main = self.headline[0] if self.headline else "map" if self.collection.candidates else "ndcg@10"
         examples = {key: Examples.of("mean", ranked.figures[key]) for key in self.headline or (main, "mrr")}
         scores = ranked.scores() | {key: figure(values) for key, values in examples.items()}
-        details = Details(self.text, list(self._neighbors(ranked, run.embedder.measure)))
+        details = Details(self.text, list(self._neighbors(ranked, run.embedder.measure)), self._answers(ranked))
         counts = {"queries": len(texts.queries), "documents": num_documents}
         if itself is not None:
             counts["queries that are documents"] = int((itself >= 0).sum())
@@ -170,8 +174,19 @@ class RetrievalTask:
             {**counts, **self.counts},
             details,
             examples=examples,
-            settings=dict(self.settings),
+            settings={**self.settings, **chosen},
         )
+
+    def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
+        """Return the vectors of queries and documents, and settings that were chosen for them."""
+        return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
+
+    def _answers(self, ranked: Ranked) -> list[Answer]:
+        texts = self.collection
+        ranks = [round(1 / reciprocal) if reciprocal else 0 for reciprocal in ranked.figures["mrr"]]
+        right = [texts.documents[positions[0]] for positions in texts.relevant]
+        nearest = [texts.documents[position] if position >= 0 else "" for position in ranked.first]
+        return [Answer(*each) for each in zip(texts.queries, right, ranks, nearest, strict=True)]
 
     def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
         """Yield a table for each of a few queries: the rank of its best relevant document, and its nearest documents.

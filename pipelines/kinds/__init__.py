@@ -58,6 +58,8 @@ class Worker(Protocol):
         """
 
 
+UPDATED = "bring a finished OUTPUT up to date with changed inputs: what is new is embedded, what is gone goes"
+Update = Annotated[bool, Flag(UPDATED)]
 Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(default)s)", negatable=True)]
 
 
@@ -70,6 +72,10 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
         near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
             attaches sketches to its batches (`text.minhash`).
+        update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares it as
+            `Update` has the option.
+        old: with `update`, the folder of the dataset as it was and the file of its index (`kinds.copied`); the run sets
+            it.
         compares: examples are compared by their texts, for duplicates or a held-out part; the run sets it. A worker of
             texts then attaches their hashes to its batches (`units.keys`).
     """
@@ -77,6 +83,8 @@ class Kind(Options, ABC):
     dedup: bool = False
     near_dedup: float | None = None
     compares: bool = False
+    update: bool = False
+    old: tuple[str, str] | None = None
 
     name: ClassVar[str]
     """Name in `shards.schema`: what the examples are, in the plural."""
@@ -90,6 +98,10 @@ class Kind(Options, ABC):
     """Default of --max-document-bytes: a longer record is bad."""
     rate: ClassVar[float] = 50e6
     """Default of `bytes_per_s`."""
+    can_update: ClassVar[bool] = False
+    """True if the kind has the option `update`."""
+    numbers_records: ClassVar[bool] = False
+    """True if examples name the number of their record in its file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
     """True if different examples may share a text. Those that do are held out, or trained on, together."""
 
@@ -102,6 +114,14 @@ class Kind(Options, ABC):
         """
         return self
 
+    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+        """Return the kind with what follows from the first records of the inputs, before the work.
+
+        Raises:
+            PipelineError: an option does not fit them.
+        """
+        return self
+
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons for which a good record may be filtered out: keys of the manifest's counts."""
@@ -111,6 +131,11 @@ class Kind(Options, ABC):
     def bytes_per_s(self) -> float:
         """Approximate input rate of one process, from which the default number of processes follows."""
         return self.rate
+
+    @property
+    def has_chunks(self) -> bool:
+        """Return whether a record can be several consecutive rows, of ascending `chunk`, that are kept together."""
+        return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
         """Return the input size of a work unit; None for the size that suits a kind limited by reading."""

@@ -17,14 +17,13 @@ from clearspan.common import same_text
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import excluded_of
-from clearspan.pipelines.kinds.text_inputs import Separator, TextField, TextInputs, TextPer, text_in
+from clearspan.pipelines.kinds.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
 from clearspan.pipelines.kinds.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
 
-TITLES = ("title", "headline", "summary", "question", "query", "subject")
 TEXTS = ("text", "body", "abstract", "content", "article", "answer", "description")
 """Usual names of the two fields, the likelier ones first."""
 USUAL = tuple(itertools.product(TITLES, TEXTS))

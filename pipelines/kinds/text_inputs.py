@@ -47,6 +47,8 @@ TextField = Annotated[
 TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
 BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
+TITLES = ("title", "headline", "summary", "question", "query", "subject")
+"""Usual names of a field with a title, the likelier ones first."""
 MOST_FIELDS = 20
 EMPTY = "empty"
 """The reason for which a text that is empty or null is filtered, whatever the kind and the format."""

@@ -208,6 +208,8 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
     read = READERS.get(piece.input.format) or own_format(piece.input.format).read
     encoding = _encoding(root, piece, reading)
     records = read(transcoded(stream, encoding), piece, reading)
+    if piece.input.format not in READERS or piece.input.format == "warc":
+        records = (dataclasses.replace(record, number=number) for number, record in enumerate(records, 1))
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
     yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records

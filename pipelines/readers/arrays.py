@@ -28,7 +28,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)
-    text, at, offset, opening = "", 0, 0, "["
+    text, at, offset, opening, number = "", 0, 0, "[", 0
     while True:
         sign = _SIGN.match(text, at)
         assert sign is not None  # all of it is optional
@@ -48,8 +48,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             raise DamagedError(f"it goes on after the array's end at byte {offset:,}")
         if is_last:
             return
-        data = _bytes(text[start:end])
-        yield _record(name, offset, value, data, reading.max_bytes)
+        data, number = _bytes(text[start:end]), number + 1
+        yield _record(name, offset, value, data, reading.max_bytes, number)
         at, offset, opening = end, offset + len(data), ","
 
 
@@ -57,10 +57,10 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int) -> Record:
+def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int, number: int) -> Record:
     """Return the record of an element."""
-    record = Record.of_text(name, offset, data, max_bytes, "element")
+    record = Record.of_text(name, offset, data, max_bytes, "element", number)
     if not record.problem and not isinstance(value, (dict, str, type(None))):
         problem = f"neither a JSON object nor a string but {json_name(value)}"
-        return Record(name, offset, None, data[:HEAD_BYTES], problem)
-    return record if record.problem else Record(name, offset, value, data)
+        return Record(name, offset, None, data[:HEAD_BYTES], problem, number=number)
+    return record if record.problem else Record(name, offset, value, data, number=number)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, taken
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
 from clearspan.pipelines.readers.sniff import ARROW, ARROW_FILE
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -35,16 +35,21 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
     with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
         columns = arrow_columns(table.schema, name, reading)
+        kept = kept_arrow_columns(table.schema, name, reading) if reading.keep else None
         first = 0
         while True:
             try:
                 batch = table.read_next_batch()
             except StopIteration:
                 break
+            beside = None if kept is None else taken(batch, kept)
             batch = taken(batch, columns)
-            batch.validate(full=True)
+            for read in (batch, beside):
+                if read is not None:
+                    read.validate(full=True)
             for start in range(0, batch.num_rows, ROWS):
-                yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start)
+                part = None if beside is None else beside.slice(start, ROWS)
+                yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start, part)
             first += batch.num_rows
     messages.check_end()
 

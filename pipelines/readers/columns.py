@@ -76,7 +76,8 @@ def wanted(sets: Sequence[Sequence[str]]) -> str:
 
 def dotted(reading: Reading) -> list[str]:
     """Return the names with dots among those that a reading asks for."""
-    names = [*([reading.field] if reading.field else []), *(name for names in reading.columns for name in names)]
+    of_rows = (name for names in reading.columns for name in names)
+    names = [*([reading.field] if reading.field else []), *of_rows, *reading.keep]
     return [name for name in dict.fromkeys(names) if "." in name]
 
 
@@ -184,6 +185,13 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
     return columns
 
 
+def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
+    """Return the column of each field to keep that a table has, by the name under which the user asks for it."""
+    found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
+    _check_once(names, list(found.values()), name)
+    return found
+
+
 def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None:
     for column in columns:
         if (times := names.count(column)) > 1:
@@ -222,6 +230,43 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
     return {column: paths[column] for column in columns}
 
 
+def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
+    """Return the way to each field to keep that an Arrow table has, by the name under which the user asks for it.
+
+    Raises:
+        PipelineError: a column has its name twice, or holds neither texts, numbers, booleans nor times.
+    """
+    kinds = tree(schema)
+    paths = {wanted: [column] for wanted, column in kept_columns(schema.names, name, reading).items()}
+    paths |= {wanted: path for wanted in reading.keep if (path := nested(kinds, wanted)) is not None}
+    for wanted, path in paths.items():
+        held = schema.field(path[0]).type
+        for step in path[1:]:
+            held = held.field(step).type
+        if not is_plain(held):
+            raise PipelineError(
+                f'{name}: its column "{wanted}" holds {held}: --keep-fields takes texts, numbers, booleans and times'
+            )
+    return paths
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether the values of a type can be kept beside a text."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+    return _is(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
+
+
+def plain_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column that `is_plain`: texts, numbers, booleans, None; a time or decimal as a text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
     """Return columns of a batch, those of structs too, by the names that were asked for."""
     from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
@@ -246,16 +291,21 @@ def _is_list(kind: pa.DataType) -> bool:
     return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is(kind.value_type, "string")
 
 
-def arrow_records(batch: pa.RecordBatch, name: str, reading: Reading, first: int) -> Iterator[Record]:
+def arrow_records(
+    batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
+) -> Iterator[Record]:
     """Yield the records of a batch, which has the columns to read, at their row numbers from `first`.
+
+    Args:
+        kept: the columns to keep beside the text.
 
     Raises:
         DamagedError: there is a hole in a text.
     """
     columns = [_as_bytes(column) for column in batch.columns]
     if not reading.columns:
-        for row, value in enumerate(columns[0], first):
-            yield cell(name, row, value.as_buffer(), reading.max_bytes)
+        texts = (cell(name, row, value.as_buffer(), reading.max_bytes) for row, value in enumerate(columns[0], first))
+        yield from texts if kept is None else _with_kept(texts, kept, reading.field or DEFAULT)
         return
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
@@ -273,6 +323,14 @@ def _cell_of(name: str, row: int, value: pa.Scalar, max_bytes: int) -> Record:
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
 
+def _with_kept(texts: Iterator[Record], kept: pa.RecordBatch, key: str) -> Iterator[Record]:
+    """Yield the records of texts as objects, with the text under `key` and the fields to keep."""
+    values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
+    for place, text in enumerate(texts):
+        fields = {name: column[place] for name, column in values.items()}
+        yield text if text.problem else dataclasses.replace(text, value={key: text.value, **fields})
+
+
 def _as_bytes(column: pa.Array) -> pa.Array:
     if _is_list(column.type):
         return column
@@ -286,19 +344,20 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Record:
     """Return the text of a cell as a record, whose value is None for a null."""
     if buffer is None:
-        return Record(name, row, None, b"")
+        return Record(name, row, None, b"", number=row + 1)
     data = buffer.slice(0, min(buffer.size, max_bytes + 1)).to_pybytes()
     check_holes(data, of=f" of row {row:,}")
-    return Record.of_text(name, row, data, max_bytes, "text")
+    return Record.of_text(name, row, data, max_bytes, "text", row + 1)
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
     """Return a row's cells as one record: an object of texts and nulls by column, or the first problem among them."""
     for column, text in cells.items():
         if text.problem:
-            return Record(name, row, None, text.raw, f'"{column}": {text.problem}')
+            return Record(name, row, None, text.raw, f'"{column}": {text.problem}', number=row + 1)
     if (size := sum(len(text.raw) for text in cells.values())) > max_bytes:
         raw = next(text.raw for text in cells.values())
-        return Record(name, row, None, raw, f"longer than {max_bytes:,} bytes: {size:,}")
+        return Record(name, row, None, raw, f"longer than {max_bytes:,} bytes: {size:,}", number=row + 1)
     value = {column: text.value for column, text in cells.items()}
-    return Record(name, row, value, json.dumps(value, ensure_ascii=False)[:HEAD_BYTES].encode())
+    head = json.dumps(value, ensure_ascii=False)[:HEAD_BYTES].encode()
+    return Record(name, row, value, head, number=row + 1)

@@ -12,16 +12,18 @@ from clearspan.pipelines.records import Piece, Reading, Record
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """Yield the piece's records, at their offsets in the decompressed file."""
-    return records(stream, piece.input.name, reading.max_bytes, piece.start, piece.end)
+    return records(stream, piece.input.name, reading.max_bytes, piece.start, piece.end, piece.lines)
 
 
-def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[Record]:
-    """Yield the records of a stream between two offsets; `name` names the stream."""
-    for offset, line, problem in lines(stream, max_bytes, start, end):
+def records(
+    stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None, before: int = 0
+) -> Iterator[Record]:
+    """Yield the records of a stream between two offsets, behind `before` line ends; `name` names the stream."""
+    for number, offset, line, problem in lines(stream, max_bytes, start, end, before):
         value = None
         if not problem:
             value, problem = parse(line)
-        yield Record(name, offset, value, line, problem)
+        yield Record(name, offset, value, line, problem, number=number)
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:

@@ -9,25 +9,29 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
-    for offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end):
+    name = piece.input.name
+    for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
         if problem:
-            yield Record(piece.input.name, offset, None, line, problem)
+            yield Record(name, offset, None, line, problem, number=number)
         else:
-            yield Record.of_text(piece.input.name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line")
+            yield Record.of_text(name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line", number)
 
 
-def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, str]]:
-    """Yield (offset, line, problem) of the lines from `start` to `end` that are not blank.
+def lines(
+    stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None, before: int = 0
+) -> Iterator[tuple[int, int, bytes, str]]:
+    """Yield (number, offset, line, problem) of the lines from `start` to `end` that are not blank.
 
-    Of a line above `max_bytes` only the head is given.
+    Of a line above `max_bytes` only the head is given. `before` is the number of line ends before `start`.
 
     Raises:
         DamagedError: there is a hole in a line, or the stream ends before `end`.
     """
-    offset = start
+    offset, number = start, before
     if offset:
         stream.seek(offset - 1)
         offset += _skip_line(stream, offset - 1) - 1
+        number += offset > start  # the end of a line that began before
     while end is None or offset < end:
         line = stream.readline(max_bytes + 1)
         if not line:
@@ -35,6 +39,7 @@ def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = No
                 raise DamagedError(f"it ends at byte {offset:,} of {end:,}")
             return
         check_holes(line, offset)
+        number += 1
         size, problem = len(line), ""
         if size > max_bytes and not line.endswith(b"\n"):
             line = line[:HEAD_BYTES]
@@ -43,7 +48,7 @@ def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = No
         elif line.startswith(BOM):  # of the file, or of one that was joined to another
             line = line.removeprefix(BOM)
         if problem or (line and not line.isspace()):
-            yield offset, line, problem
+            yield number, offset, line, problem
         offset += size
 
 

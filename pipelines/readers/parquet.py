@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, taken
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
@@ -28,15 +28,17 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     name = piece.input.name
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
         columns = arrow_columns(table.schema_arrow, name, reading)
+        kept = kept_arrow_columns(table.schema_arrow, name, reading) if reading.keep else None
         row = 0
         for number in range(table.num_row_groups):
             group = table.metadata.row_group(number)
             if _is_in(group, piece):
                 first = row
                 rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-                stored = [".".join(path) for path in columns.values()]
+                stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
                 for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
-                    yield from arrow_records(taken(batch, columns), name, reading, first)
+                    beside = None if kept is None else taken(batch, kept)
+                    yield from arrow_records(taken(batch, columns), name, reading, first, beside)
                     first += batch.num_rows
                 if first != row + group.num_rows:
                     raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")

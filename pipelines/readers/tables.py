@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from clearspan.common.delimited import Form, are_quotes, form_of, parse, readable_rows
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import plain, row_columns, text_column
+from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.streams import BOM, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
@@ -38,18 +38,24 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         DamagedError: there is a hole in it.
     """
     rows, names, read = _begun(stream, name, reading)
-    places = [names.index(column) for column in read]
-    for number, (cells, raw, problem) in enumerate(rows):
+    keys = dict(zip(read, read, strict=True)) if reading.columns else {}
+    if reading.keep and not reading.columns:
+        keys = dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {}
+        keys |= kept_columns(names, name, reading)
+    places = [names.index(column) for column in keys.values() or read]
+    for row, (cells, raw, problem) in enumerate(rows):
+        number = row + 1
         if not problem and not names:
             raise PipelineError(f"{name}: its first rows are not readable, so its columns are unknown: mend them")
         if not problem and len(cells) != len(names):
             problem = f"{len(cells):,} cells in a row, of {len(names):,} columns"
         if problem:
-            yield Record(name, number if names else None, None, raw, problem)
-        elif reading.columns:
-            yield Record(name, number, {names[place]: cells[place] for place in places}, raw)
+            yield Record(name, row if names else None, None, raw, problem, number=number)
+        elif keys:
+            value = {key: cells[place] for key, place in zip(keys, places, strict=True)}
+            yield Record(name, row, value, raw, number=number)
         else:
-            yield Record(name, number, cells[places[0]], raw)
+            yield Record(name, row, cells[places[0]], raw, number=number)
 
 
 def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:

@@ -20,10 +20,12 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         PipelineError: there is no separator far beyond the longest allowed text.
     """
     if reading.separator is not None:
+        number = 0
         for offset, data in _parts(stream, name, reading):
             text = data if offset else data.removeprefix(BOM)
             if text.strip():
-                yield Record.of_text(name, offset, text, reading.max_bytes, "document")
+                number += 1
+                yield Record.of_text(name, offset, text, reading.max_bytes, "document", number)
         return
     data = stream.read(len(BOM) + reading.max_bytes + 1).removeprefix(BOM)
     check_holes(data)

@@ -1,120 +1,145 @@
-"""`clearspan search`: the texts of a dataset of vectors that are nearest to queries.
+"""`clearspan search`: the texts of a collection that queries find.
 
-    queries -> vectors, by the model that made the dataset -> exact search (`nearest`, `hybrid`), or an index -> hits
+    queries -> vectors, by the model that made the dataset -> exact search (`collection`), or an index -> hits
 
 The vectors of queries are those of sentence-transformers' `encode_query`: the model's prompt of queries is before each.
-
-The score is the model's own similarity: the cosine, unless its folder names another.
 """
 
 import dataclasses
 import json
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
-from clearspan.common.compute import Compute, resolve
-from clearspan.common.encoder.folder import device_of
-from clearspan.common.encoder.prompts import OTHER, QUERY, Side, shown
+from clearspan.common.compute import AUTO, Compute, Device
+from clearspan.common.encoder.prompts import QUERY, Prompts, shown
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.options import Flag, Json, Quiet, lines_in
+from clearspan.common.options import Flag, Json, Options, Quiet
+from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.vectors import PROMPT, ModelOptions, load_model
-from clearspan.pipelines.search import hybrid, nearest
-from clearspan.pipelines.search.nearest import Hit
-from clearspan.shards.reader import Dataset
+from clearspan.common.words import STEMMERS
+from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
+from clearspan.pipelines.search.answers import DEPTH, Answers
+from clearspan.pipelines.search.collection import Collection, check_queries
+from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.where import Condition
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-
-
+FOLDER = "a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder"
+MODEL = "the local folder of the model that made the vectors (default: the one that adapt's folder names)"
+QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, the right text or id"
+ALSO = "another collection of the same model, searched together with the first; may be repeated"
+WHERE = "a condition on kept fields, e.g. \"year > 2020 and lang = 'de'\"; other texts are no hits"
+STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
 APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
-BESIDE = f"add BM25 over the kept texts; W: the model's weight, 0 to 1 (default {HYBRID_WEIGHT})"
+BESIDE = (
+    f"add BM25 over the kept texts; W: the model's weight, from 0 (BM25 alone) to 1; without W {HYBRID_WEIGHT} "
+    "(default: the weight that adapt's folder names, or the model alone)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(ModelOptions):
+class Search(Options):
     """The command `search`."""
 
     name: ClassVar[str] = "search"
-    summary: ClassVar[str] = "find the texts of a dataset of vectors that are nearest to queries"
-    example: ClassVar[str] = "clearspan search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
+    summary: ClassVar[str] = "find the texts of a collection that queries ask for"
+    example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    side: ClassVar[Side] = QUERY
-
-    folder: Annotated[str, Flag("a dataset that `embed` made, local or on gs:// or s3://", "VECTORS", positional=True)]
+    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
+    words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()
+    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
-    queries: Annotated[Sequence[str], Flag("a file with a query on each line", "FILE", parse=lines_in)] = ()
+    queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries)] = ()
     prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
+    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR")] = ()
+    where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
     top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
     index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
+    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
+    device: Device = AUTO
     quiet: Quiet = False
     json: Json = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_device(self.device)
+        if self.model is not None:
+            check_folder(self.model)
+            Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:
-            raise ValueError("no query: pass --query TEXT or --queries FILE")
-        if any(not isinstance(text, str) or not text.strip() for text in self.texts):
-            raise ValueError("--query must be a text, and not empty")
-        if any(text != text.encode("utf-8", "ignore").decode() for text in self.texts):
-            raise ValueError("--query must be valid UTF-8")
-        if self.hybrid is not None and self.index:
-            raise ValueError("--hybrid scores every text: leave out --index")
+            raise ValueError("no query: write one after the folder, or pass --queries FILE")
+        check_queries(self.texts)
+        if self.where is not None:
+            Condition.parse(self.where)
+        for name, given in (("--hybrid", self.hybrid is not None), ("--where", self.where is not None)):
+            if given and self.index:
+                raise ValueError(f"{name} scores every text: leave out --index")
+
+    @property
+    def asked(self) -> list[Query]:
+        return [*map(Query, (*self.words, *self.query)), *self.queries]
 
     @property
     def texts(self) -> list[str]:
-        return [*self.query, *self.queries]
+        return [query.text for query in self.asked]
 
     @property
     def inputs(self) -> list[str]:
         """Return the paths that the command reads, perhaps in a bucket."""
-        return [self.folder]
+        return [self.folder, *self.also]
 
     def run(self) -> "Results":
-        """Search a dataset.
+        """Search the collections.
 
         Raises:
-            PipelineError: the dataset holds no vectors, or the model is not the one that made them.
-            ManifestError, ShardError: the dataset is damaged.
+            UsageError: an option cannot be used with these collections.
+            PipelineError: a dataset holds no vectors, or the model is not the one that made them.
+            ManifestError, ShardError: a dataset is damaged.
         """
-        dataset = Dataset(self.folder)
-        made = dataset.manifest.fingerprint.get("options", {})
-        if dataset.kind.name != "vectors" or "model" not in made:
-            raise PipelineError(f"{self.folder}: holds {dataset.kind.name}, not vectors that `embed` made: name others")
-        compute = resolve(device_of(Path(self.model), self.device), made["precision"], "embed --precision")
-        if compute.line:
-            print(compute.line, file=sys.stderr)
-        model = load_model(self.model, made["model"], made["pooling"], *compute[:2])
-        try:
-            queries = model.encode_query(self.texts, prompt_name=self.prompt_name)
-        except EncoderError as error:
-            raise PipelineError(one_line(error)) from None
-        if not np.isfinite(queries).all():
-            raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
-        if self.hybrid is not None:
-            of_queries = queries, self.texts, self.hybrid, self.top, self.quiet
-            hits = hybrid.search(dataset, model.similarity, *of_queries)
-        elif self.index:
-            search_index = plugins.load_function(INDEXES[self.index], "a function that searches a dataset")
-            hits = search_index(dataset, model.similarity_name, queries, self.top, self.quiet)
-        else:
-            hits = nearest.search(dataset, model.similarity, queries, self.top, self.quiet)
-        # Earlier versions embedded with the default prompt, and recorded only the name of another one.
-        before = made.get("prompt", self.prompts.of_side(OTHER, made.get("prompt_name")))
-        unused = "" if self.prompt_name else self.prompts.unused(QUERY)
-        return Results(self.folder, self.texts, hits, compute, self.prompt, before, unused)
+        collection = Collection.open(
+            self.folder,
+            self.model,
+            also=self.also,
+            stemmer=self.stemmer,
+            device=self.device,
+            keep=False,
+            quiet=self.quiet,
+        )
+        if self.index:
+            search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
+            vectors, similarity = collection.embed(self.texts, self.prompt_name)
+            hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
+            return self._results(collection, hits, None, 1.0)
+        weight = collection.weight if self.hybrid is None else self.hybrid
+        has_answers = any(query.has_answer for query in self.asked)
+        depth = max(self.top, DEPTH) if has_answers else self.top
+        ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
+        answers = Answers.of(collection.texts, self.asked, ranked) if has_answers else None
+        hits = collection.texts.hits([(rows[: self.top], scores[: self.top]) for rows, scores in ranked])
+        return self._results(collection, hits, answers, weight)
+
+    def _results(
+        self, collection: Collection, hits: list[list[Hit]], answers: Answers | None, weight: float
+    ) -> "Results":
+        made: dict[str, Any] = {"weight": weight}
+        if weight:
+            try:
+                prompts = collection.prompts
+                made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
+            except EncoderError as error:
+                raise ValueError(str(error)) from None
+            made["vectors_prompt"] = collection.vectors_prompt
+            made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
+        return Results(collection.folders, self.texts, hits, answers, **made)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,32 +147,68 @@ class Results:
     """Hits of each query, best first.
 
     Attributes:
+        answers: ranks of the right texts, if queries name some.
+        weight: the model's weight beside BM25.
+        compute: where queries were embedded; None: they were not.
         prompt: the prompt before each query; vectors_prompt: that before each text of the dataset.
         unused: a line on a prompt that was not used.
     """
 
-    folder: str
+    folders: Sequence[str]
     queries: Sequence[str]
     hits: list[list[Hit]]
-    compute: Compute
+    answers: Answers | None = None
+    weight: float = 1.0
+    compute: Compute | None = None
     prompt: str = ""
     vectors_prompt: str = ""
     unused: str = ""
 
     def to_json(self) -> str:
         pairs = zip(self.queries, self.hits, strict=True)
-        results = [{"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs]
-        device, precision = self.compute[:2]
-        made = {"vectors": self.folder, "device": device, "precision": precision}
-        return json.dumps({**made, "prompt": self.prompt, "vectors_prompt": self.vectors_prompt, "results": results})
+        results: list[dict[str, Any]] = [
+            {"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs
+        ]
+        made: dict[str, Any] = {"vectors": self.folders[0], "collections": list(self.folders), "weight": self.weight}
+        if self.compute:
+            made |= {"device": self.compute.device, "precision": self.compute.precision}
+            made |= {"prompt": self.prompt, "vectors_prompt": self.vectors_prompt}
+        if self.answers:
+            for result, rank in zip(results, self.answers.ranks, strict=True):
+                result["rank"] = rank
+            of_queries = {"mrr": self.answers.mrr, "judged": self.answers.num_judged, "depth": DEPTH}
+            made["answers"] = {**of_queries, "missing": self.answers.num_missing}
+        return json.dumps({**made, "results": results})
 
     def __str__(self) -> str:
         lines = []
-        for query, hits in zip(self.queries, self.hits, strict=True):
-            texts = [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits]
-            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, text) for hit, text in zip(hits, texts, strict=True)]
-            lines += [query, terminal.table(("score", "id", "source", "text"), rows, right=(0, 1))]
-        lines.append(f"queries {self.compute}")
+        for number, (query, hits) in enumerate(zip(self.queries, self.hits, strict=True)):
+            rank = self.answers.ranks[number] if self.answers else None
+            lines += [query if rank is None else f"{query} (the right text ranks {rank:,})", self._table(hits)]
+        if self.answers:
+            lines.append(str(self.answers))
+        if self.compute:
+            lines.append(f"queries {self.compute}")
         if self.prompt or self.vectors_prompt or self.unused:
             lines.append(f"{shown(self.prompt)} before each query, {shown(self.vectors_prompt)} before each text")
         return "\n".join([*lines, *filter(None, [self.unused])])
+
+    def _table(self, hits: Sequence[Hit]) -> str:
+        """Return a table of hits; a column that no hit has is left out."""
+        if not hits:
+            return "  no hit"
+        names = list(dict.fromkeys(name for hit in hits for name in hit.fields))
+        columns: dict[str, list[str]] = {
+            "score": [f"{hit.score:.4f}" for hit in hits],
+            "id": [str(hit.id) for hit in hits],
+            "collection": [hit.collection if len(self.folders) > 1 else "" for hit in hits],
+            "source": [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits],
+            **{name: [_short(hit.fields.get(name)) for hit in hits] for name in names},
+            "text": [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits],
+        }
+        filled = {name: cells for name, cells in columns.items() if any(cells) or name == "text"}
+        return terminal.table(list(filled), zip(*filled.values(), strict=True), right=(0, 1))
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else textwrap.shorten(str(value), 60, placeholder=" ...")

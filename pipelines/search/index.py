@@ -1,25 +1,45 @@
-"""Indexes of a dataset, built once and kept in the cache as HASH.SUFFIX (`common.kept`).
+"""What is computed once of texts and kept in the cache as HASH.SUFFIX (`common.kept`): indexes of words, moments.
 
-The hash is that of the manifest and of everything that decides how the index is built, the versions of its libraries
-among it, so that the index of another dataset or of another version is never used.
+The hash is that of the manifests and of everything that decides the content, the versions of its libraries among it,
+so that the index of other texts or of another version is never used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
+
 from clearspan.common.encoder.fingerprint import digest
 from clearspan.common.kept import kept
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.reader import Dataset
 
 
 def index_of(
-    dataset: Dataset, suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
+    datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of a dataset; `write` writes it to a path.
+    """Return a context manager that yields the path of an index of datasets in this order; `write` writes it.
 
     Args:
-        built_by: everything except the dataset that the index depends on, such as versions.
+        built_by: everything except the datasets that the index depends on, such as versions.
     """
-    manifest = dataset.manifest.to_json().decode("utf-8")
-    return kept(f"{digest(manifest=manifest, built_by=dict(built_by))}.{suffix}", write)
+    manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]
+    named = {"manifest": manifests[0]} if len(manifests) == 1 else {"manifests": manifests}
+    return kept(f"{digest(**named, built_by=dict(built_by))}.{suffix}", write)
+
+
+def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to a file.
+
+    Raises:
+        PipelineError: they cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise PipelineError(f"{path}: the index cannot be written (is the disk full?): {one_line(error)}") from None

@@ -36,10 +36,10 @@ LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 """The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
 Entries = StrEnum(
     "Entries",
-    "KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE GROUPS "
-    "NEAR LIMIT",
+    "HEADS KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE "
+    "GROUPS NEAR LIMIT",
 )
-"""The data that a unit writes of its examples for decisions (the first five), and decisions. Of NAMES, SENT and
+"""The data that a unit writes of its examples for decisions (the first six), and decisions. Of NAMES, SENT and
 REPLIES there are those of each iteration: sent0, sent1, ..."""
 LASTING = (Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
@@ -63,6 +63,7 @@ class Job:
         plan: hash of the plan.
         root: common folder of the inputs.
         reading: how records are read from the inputs.
+        first_shard: number of the first unit's shards (`units.update`).
         beam: the user's options for Beam.
     """
 
@@ -76,6 +77,7 @@ class Job:
     max_bad_fraction: float
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
+    first_shard: int = 0
 
     def worker(self) -> Worker:
         """Return the kind's worker, with its resources read from the output folder.

@@ -27,7 +27,7 @@ from clearspan.shards import storage
 from clearspan.shards.finding import Status
 
 NAME = "plan.json"
-FORMAT = 12
+FORMAT = 13
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000

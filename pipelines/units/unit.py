@@ -59,7 +59,7 @@ class _Shards(ShardWriter):
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
-        super().__init__(spool, job.kind.name, unit)
+        super().__init__(spool, job.kind.name, job.first_shard + unit)
         self.folder = folder
 
     def _finish_shard(self) -> None:
@@ -80,6 +80,7 @@ class _Collected:
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
         is_near = curation.near_dedup is not None
         sorts = [
+            (Entries.HEADS, np.dtype(bool), curation.dedup and job.kind.has_chunks),
             (Entries.KEYS, KEY, curation.dedup),
             (Entries.TEXTS, TEXT, curation.is_linked),
             (Entries.SIDES, np.dtype(bool), curation.holdout_fraction > 0 and not curation.is_linked),
@@ -88,6 +89,7 @@ class _Collected:
         ]
         used = [(name, dtype) for name, dtype, is_used in sorts if is_used and curation.is_staged]
         self.parts = {name: [np.empty(0, dtype)] for name, dtype in used}
+        self.last_chunk = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
@@ -97,13 +99,26 @@ class _Collected:
             self.parts[Entries.BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
             self.parts[Entries.SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
         if Entries.KEYS in self.parts:
-            self.parts[Entries.KEYS].append(keys(batch, hashes, self.rows, self.columns))
+            found = keys(batch, hashes, self.rows, self.columns)
+            self.parts[Entries.KEYS].append(found[self._heads(batch)] if Entries.HEADS in self.parts else found)
         if Entries.TEXTS in self.parts:
             self.parts[Entries.TEXTS].append(texts(batch, hashes, self.rows))
         if Entries.SIDES in self.parts:
             self.parts[Entries.SIDES].append(self.curation.held_out(sides(batch, hashes)))
         self.rows += batch.num_rows
         return batch
+
+    def _heads(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Collect and return which rows are the first of their records, (n,) bool: those by which whole texts are
+        compared.
+        """
+        chunks = batch.column("chunk").to_numpy()
+        heads: np.ndarray = np.diff(chunks, prepend=self.last_chunk) <= 0
+        if not self.rows:
+            heads[0] = True
+        self.last_chunk = int(chunks[-1])
+        self.parts[Entries.HEADS].append(heads)
+        return heads
 
     def files(self, unit: int) -> dict[str, bytes]:
         """Return the contents of the files by name: entries that slices read by bucket of their key, others by row."""

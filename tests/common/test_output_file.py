@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.adapt.options import Adapt
 from clearspan.common.files import file_in_way
 from clearspan.eval.request import Request
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards.__main__ import Export as ShardsExport
-from clearspan.train.adapt.__main__ import Adapt
 from clearspan.train.distill import Distill
 from clearspan.train.export import Export
 from clearspan.train.options import RecipeError

@@ -24,8 +24,9 @@ from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
 from tests.test_imports import reached
 
-PACKAGES = ("common", "pipelines", "shards", "train", "eval")
+PACKAGES = ("adapt", "common", "pipelines", "shards", "train", "eval")
 USERS_OWN = (
+    "adapt.py",
     "train.py",
     "eval.py",
     "shards.py",
@@ -124,7 +125,7 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     output = ("--data", data, "--allow-missing", "--output", tmp_path / "scores", "--json", "--quiet")
     assert "STSBenchmark" in json.loads(run("clearspan", "eval", "--model", model, "--tasks", "sts", *output))["scores"]
 
-    for name in ("pipelines", "shards", "train", "eval", "train.export"):
+    for name in ("adapt", "pipelines", "shards", "train", "eval", "train.export"):
         assert run("python", "-m", f"clearspan.{name}", "--version") == "clearspan 0.1.0\n"
     assert run("clearspan", "--version") == "clearspan 0.1.0\n"
 

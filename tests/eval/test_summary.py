@@ -6,9 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clearspan.eval.details import Cell, cell_text
+from clearspan.eval.details import Answer, Cell, Details, cell_text
+from clearspan.eval.report.figures import Bar, Bars
 from clearspan.eval.report.html import Section
-from clearspan.eval.report.summary import Summary, differences_table, report_lead, report_sections, terminal_summary
+from clearspan.eval.report.outcome import sentence
+from clearspan.eval.report.sections import (
+    differences_table,
+    figures_table,
+    report_lead,
+    report_sections,
+    terminal_summary,
+)
+from clearspan.eval.report.summary import Summary
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.run import with_differences
 from clearspan.eval.scores import Examples, TaskScores, difference
@@ -77,7 +86,7 @@ def test_an_undefined_score_and_a_skipped_task_are_shown_as_such() -> None:
     assert "skipped STS13: no folder STS13-en-test" in text
     assert "1 of 2 tasks, so not comparable with published averages (missing: STS13)" in text
     sections = every(report_sections(Summary([undefined()])))
-    assert cell_text(sections["Summary"].tables[0].rows[0][2]) == "undefined"
+    assert cell_text(sections["Scores"].tables[0].rows[0][2]) == "undefined"
     assert sections["Skipped"].tables[0].rows == [("STS13", "no folder STS13-en-test")]
 
 
@@ -89,23 +98,110 @@ def test_neighbors_of_several_models_stand_below_each_other_under_their_query(su
     assert [row[:2] for row in table.rows] == [("one", 1), ("other", 1)]
 
 
-def test_the_outcome_names_the_models_that_differ_beyond_noise() -> None:
-    before, *others = (made_up.scored(name, 1, ("retrieval",)) for name in ("before", "after", "bow", "tfidf"))
-    changes = [made_up.difference(*change) for change in ((2.0, True), (-3.0, True), (-0.5, False))]
-    summary = Summary(
-        [before, *(replace(each, differences={"task": change}) for each, change in zip(others, changes, strict=True))]
-    )
-    assert summary.outcome == "Differences from before beyond noise: better (after), none (tfidf), worse (bow)."
-    assert report_lead(summary).startswith(f"{summary.outcome}\n\n4 models, 1 task")
-    assert " ".join(terminal_summary(summary).split()).startswith(summary.outcome)
+def ranking(name: str, ranks: list[int], family: str = "heldout", spec: str = "") -> Scored:
+    """Return an evaluation that ranks the right text of each query at these ranks, among 500 texts."""
+    examples = {"mrr": Examples.of("mean", 1 / np.array(ranks))}
+    answers = [Answer(f"query {i}", f"text {i}", rank, f"{name} {i}") for i, rank in enumerate(ranks)]
+    counts = {"queries": len(ranks), "documents": 500}
+    found = {"mrr": 100 * float((1 / np.array(ranks)).mean()), "recall@1": 100 * ranks.count(1) / len(ranks)}
+    settings = {"hybrid_weight": 0.8} if spec.startswith("hybrid") else {}
+    details = Details(answers=answers)
+    scores = TaskScores(found, "mrr", ("mrr", "recall@1"), counts, details, examples=examples, settings=settings)
+    results = Results(name, spec or name, environment=environment("cpu"))
+    results.add("heldout/texts", scores)
+    return Scored(results, {"heldout/texts": scores}, {"heldout/texts": family})
+
+
+BM25 = ranking("BM25", [2] * 60 + [1] * 40, spec="bm25")
+TRAINED = ranking("trained + BM25", [1] * 90 + [4] * 10, spec="hybrid:run/model")
+SAME = ranking("other", [2] * 59 + [1] * 41)
+
+
+def outcome(*scored: Scored) -> str:
+    return sentence(Summary(with_differences(scored)))
+
+
+def test_the_outcome_is_a_sentence_on_the_best_model_and_the_first() -> None:
+    change = difference(BM25.tasks["heldout/texts"].examples["mrr"], TRAINED.tasks["heldout/texts"].examples["mrr"])
+    interval = f"[{change.low:.1f}, {change.high:.1f}]"
+    better = f"trained + BM25 finds most: MRR 92.5, 22.5 above BM25 {interval}, among 500 texts."
+    assert outcome(BM25, TRAINED, SAME) == better
+    second = outcome(TRAINED, BM25, SAME)
+    assert second.startswith("trained + BM25 finds most: MRR 92.5, 22.0 above other ["), "the first is the best model"
+
+
+def test_the_outcome_says_where_nothing_exceeds_noise() -> None:
+    text = outcome(BM25, SAME)
+    assert text.startswith("No difference beyond noise: other has the best MRR, 70.5, and BM25 70.0 (+0.5 [")
+    assert text.endswith("), among 500 texts.")
+
+
+def test_the_outcome_of_one_model_has_its_interval_and_the_number_of_texts() -> None:
+    low, high = BM25.results.intervals["heldout/texts"]["mrr"]
+    assert outcome(BM25) == f"BM25: MRR 70.0 [{low:.1f}, {high:.1f}] among 500 texts."
+    assert outcome(made_up.scored("one", 1)) == "one: average sts_simcse 81.6 (5 of 7 tasks), transfer 81.0 (10 tasks)."
+    assert outcome(undefined()) == "collapsed: Spearman undefined."
 
 
 def test_the_outcome_on_several_tasks_counts_those_that_differ_beyond_noise() -> None:
     signs = {"MR": (1.0, True), "CR": (-1.0, True), "SUBJ": (2.0, True), "MPQA": (3.0, False)}
     differences = {task: made_up.difference(*change) for task, change in signs.items()}
-    summary = Summary([made_up.scored("one", 1, ("transfer",)), replace(OTHER, differences=differences)])
-    assert "Differences from one beyond noise: better on 2 and worse on 1 of 4 tasks (other)." in summary.outcome
-    assert Summary([made_up.scored("alone", 1, ("transfer",))]).outcome == ""
+    first, second = (made_up.scored(name, seed, ("transfer",)) for seed, name in enumerate(("one", "other"), 1))
+    summary = Summary([first, replace(second, differences=differences)])
+    assert (
+        sentence(summary) == "other is best on 5 of 10 tasks; beyond noise it is better than one on 2 and worse on 1."
+    )
+
+
+def test_the_report_and_the_terminal_begin_with_the_outcome() -> None:
+    summary = Summary(with_differences([BM25, TRAINED]))
+    assert report_lead(summary).startswith(f"{sentence(summary)}\n\n2 models, 1 task")
+    lines = terminal_summary(summary).splitlines()
+    assert lines[0] == sentence(summary)
+    assert [line.split("  ")[0] for line in lines[3:5]] == ["trained + BM25", "BM25"], "bars, best first"
+    assert all("━" in line and "├" in line for line in lines[3:5])
+    assert "━" not in terminal_summary(summary, 40)
+
+
+@pytest.mark.guarantee("evaluation-charts")
+def test_the_report_shows_each_score_with_its_interval_best_first() -> None:
+    summary = Summary(with_differences([BM25, SAME, TRAINED]))
+    (bars,) = every(report_sections(summary))["Summary"].figures
+    assert isinstance(bars, Bars)
+    for row, scored in zip(bars.rows, (TRAINED, SAME, BM25), strict=True):
+        low, high = scored.results.intervals["heldout/texts"]["mrr"]
+        assert row == Bar(
+            scored.results.model, scored.results.scores["heldout/texts"]["mrr"], low, high, "", row.is_strong
+        )
+    assert [row.is_strong for row in bars.rows] == [True, False, False]
+    assert bars.unit == "MRR, %, among 500 texts"
+
+
+def test_each_model_is_explained_in_a_line() -> None:
+    (table,) = every(report_sections(Summary([BM25, TRAINED])))["Models"].tables
+    assert table.rows == [
+        ("BM25", "BM25: the words that query and text share, rare ones weighing more; no training"),
+        ("trained + BM25", "the model in run/model, beside BM25 (weight of the model 0.8, of BM25 the rest)"),
+    ]
+
+
+def test_the_examples_are_a_query_that_the_best_model_wins_and_one_that_it_loses() -> None:
+    losing = ranking("new", [1] * 60 + [1] * 39 + [7], spec="hybrid:run/model")
+    won, lost = every(report_sections(Summary(with_differences([BM25, losing]))))["Examples"].tables
+    assert won.caption == "new wins: rank 1; BM25: rank 2"
+    assert won.rows == [("query", "query 0"), ("right text", "text 0"), ("first for BM25", "BM25 0")]
+    assert lost.caption == "new loses: rank 7; BM25: rank 1"
+    assert lost.rows == [("query", "query 99"), ("right text", "text 99"), ("first for new", "new 99")]
+
+
+def test_many_models_are_rows() -> None:
+    models = [BM25, TRAINED, SAME]
+    table = figures_table(Summary(models))
+    assert table.header == ("model", "mrr", "recall@1") and table.caption == "heldout/texts"
+    assert [row[0] for row in table.rows] == ["BM25", "trained + BM25", "other"]
+    assert cell_text(table.rows[0][1]) == texts(Summary(models).values("heldout/texts", "mrr"))[0]
+    few = figures_table(Summary(models[:2]))
+    assert few.header == ("task", "metric", "BM25", "trained + BM25")
 
 
 @pytest.mark.slow
@@ -122,10 +218,11 @@ def test_data_and_environment_are_whole(summary: Summary) -> None:
     sections = every(report_sections(summary))
     (data,) = sections["Data"].tables
     assert ("STS12", "/data/senteval/STS12/test.txt", f"{2:064x}") in data.rows
-    (settings,) = sections["Environment"].tables
-    assert {"protocol", "seed", "torch", "python"} <= {row[0] for row in settings.rows}
-    assert ("model", "runs/one/model", "runs/other/model") in settings.rows
-    assert ("dim", "384", "768") in settings.rows
+    same, different = sections["Environment"].tables
+    assert {"protocol", "seed", "torch", "python"} <= {row[0] for row in same.rows}
+    assert different.header == ("setting", "one", "other")
+    assert ("model", "runs/one/model", "runs/other/model") in different.rows
+    assert ("dim", "384", "768") in different.rows
 
 
 def test_warnings_and_skips_name_the_model_where_it_is_not_all_of_them() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from clearspan.common.ragged import Ragged
@@ -293,6 +294,19 @@ def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     prompts = {"query": "query: ", "passage": "passage: "}
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder / "encoder"))
     return folder / "encoder"
+
+
+@pytest.fixture(scope="session")
+def still(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small static model with random vectors, which embeds thousands of texts a second without torch."""
+    folder = tmp_path_factory.mktemp("still")
+    shutil.copy(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json", folder)
+    num_tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    table = np.random.default_rng(0).standard_normal((num_tokens, 16), np.float32)
+    save_file({"embedding.weight": table}, folder / "model.safetensors")
+    kind = "sentence_transformers.models.StaticEmbedding"
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
+    return folder
 
 
 @pytest.fixture

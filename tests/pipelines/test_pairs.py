@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from clearspan.adapt.fields import find_titles
 from clearspan.pipelines.text.structure import headings, sentences
-from clearspan.train.adapt.fields import find_titles
 from tests.pipelines.conftest import Command
 
 ROWS = [("Owls at night", "They hunt by ear."), ("Rain", "It rains, and the streets are wet."), ("A party", "He left.")]

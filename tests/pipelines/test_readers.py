@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import jsonl, read_pieces, text
 from clearspan.pipelines.records import Input, Piece, Reading, Record
+from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import storage
 from tests.pipelines.packings import format_of, tar_of_texts
@@ -55,12 +57,15 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
     data = end.join(lines) + (end if final else b"")
     whole = read_lines(data, limit=50)
     entry = Input("a.jsonl", len(data), "jsonl", None, "")
-    units = cut([entry], size)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, entry.name).write_bytes(data)
+        units = numbered(folder, cut([entry], size))
     found = [record for unit in units for p in unit.pieces for record in jsonl.read(io.BytesIO(data), p, Reading(50))]
     assert found == whole
     assert len(whole) == sum(1 for line in lines if line.strip())
     for record in whole:
         assert record.offset is not None and data[record.offset :].startswith(record.raw)
+        assert lines[record.number - 1].startswith(record.raw.rstrip(b"\r\n"))
 
 
 @pytest.mark.parametrize(

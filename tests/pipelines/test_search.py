@@ -17,9 +17,10 @@ import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.search import hybrid, nearest
+from clearspan.pipelines.search import bm25, exact
+from clearspan.pipelines.search.best import Best
+from clearspan.pipelines.search.hits import Hit
 from clearspan.shards import Dataset, vectors
-from clearspan.shards.schema import KINDS
 from tests.conftest import exit_code
 from tests.pipelines.conftest import Command
 
@@ -48,7 +49,7 @@ def scores(encoder: Path, made: Path) -> np.ndarray:
 def test_the_hits_are_those_of_sorting_all_scores(
     pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(nearest, "TOGETHER", 2)
+    monkeypatch.setattr(exact, "TOGETHER", 2)
     (tmp_path / "queries.txt").write_text("\n".join(QUERIES[1:]))
     words = ["search", made, "--model", encoder, "--query", QUERIES[0], "--queries", tmp_path / "queries.txt"]
     ended = pipeline(*words, "--top", "7", "--json")
@@ -70,15 +71,13 @@ def test_the_hits_are_those_of_sorting_all_scores(
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_of_equal_scores_the_higher_id_is_first_whatever_the_order(size: int) -> None:
     """Also of those that differ in the last digits of float32 alone."""
-    schema = KINDS["vectors"].schema(vector=vectors.columns(np.zeros((1, 2), np.float32), "float32")["vector"].type)
-    ids, scores = [3, 9, 1, 7, 5, 8], [0.5, 0.1, 0.5000001, 0.5, 0.9, 0.5]
-    found = nearest.Best(1, 3)
+    ids, scores = np.array([3, 9, 1, 7, 5, 8]), np.array([0.5, 0.1, 0.5000001, 0.5, 0.9, 0.5], np.float32)
+    best = Best(3, np.zeros(1))
     for start in range(0, 6, size):
-        part = slice(start, start + size)
-        columns = vectors.columns(np.zeros((len(ids[part]), 2), np.float32), "float32")
-        batch = [pa.array(ids[part]), pa.array(["a"] * len(ids[part])), columns["vector"]]
-        found.add(np.array([scores[part]], np.float32), pa.record_batch(batch, schema=schema))
-    assert [(hit.id, hit.score) for hit in found.hits[0]] == [(5, 0.9), (8, 0.5), (7, 0.5)]
+        rows = np.arange(start, min(start + size, 6))
+        best.add(scores[None, rows], rows, ids[rows], None)
+    ((rows, found),) = best.found
+    assert list(zip(ids[rows], found, strict=True)) == [(5, 0.9), (8, 0.5), (7, 0.5)]
 
 
 @pytest.mark.guarantee("ties-by-id")
@@ -130,7 +129,7 @@ def test_a_hybrid_search_is_that_of_scoring_every_text(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(hybrid, "TOGETHER", 2000)
+    monkeypatch.setattr(exact, "TOGETHER", 2)
     found = clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3)
     table = pa.Table.from_batches(list(Dataset(made)))
     index = BM25()
@@ -162,7 +161,7 @@ def test_a_damaged_index_is_named_and_built_again(
         pytest.importorskip("faiss")
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
 
-    def found() -> list[list[nearest.Hit]]:
+    def found() -> list[list[Hit]]:
         return clearspan.search(made, QUERIES, encoder, top=7, **options)
 
     expected = found()
@@ -185,9 +184,9 @@ def test_another_version_of_what_builds_an_index_builds_another(
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     clearspan.search(made, QUERIES, encoder, hybrid=True)
     if change == "words":
-        monkeypatch.setattr(hybrid, "WORDS", 2)
+        monkeypatch.setattr("clearspan.common.words.VERSION", 2)
     else:
-        monkeypatch.setattr(hybrid, "version", lambda name: "9.9" if name == change else version(name))
+        monkeypatch.setattr(bm25, "version", lambda name: "9.9" if name == change else version(name))
     clearspan.search(made, QUERIES, encoder, hybrid=True)
     assert len(list((tmp_path / "cache").glob("*.bm25"))) == 2
 
@@ -197,7 +196,7 @@ def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder
     words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder]
     assert direct("embed", *words).code == 0
     ended = pipeline("search", tmp_path / "out", "--model", encoder, "--query", "owl", "--hybrid")
-    assert ended.code == 1 and "keeps no texts for --hybrid: run embed with --keep-text" in ended.err
+    assert ended.code == 1 and "keeps no texts, which BM25 needs: run embed with --keep-text" in ended.err
 
 
 def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, tmp_path: Path) -> None:
@@ -211,13 +210,13 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        ([], 2, "no query: pass --query TEXT or --queries FILE"),
-        (["--query", " "], 2, "--query must be a text, and not empty"),
+        ([], 2, "no query: write one after the folder, or pass --queries FILE"),
+        (["--query", " "], 2, "a query must be a text, and not empty"),
         (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid must be from 0 to 1"),
         (["--query", "owl", "--hybrid", "--index", "faiss"], 2, "--hybrid scores every text: leave out --index"),
-        (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
+        (["--query", "a\udcff"], 2, "a query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model '': names no folder"),
-        (["--queries", "nowhere.txt"], 2, "--queries: nowhere.txt: No such file"),
+        (["--queries", "nowhere.txt"], 2, "--queries: no file nowhere.txt"),
         (
             ["--query", "owl", "--prompt-name", "title"],
             2,

@@ -83,7 +83,9 @@ def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     truncated = [text for text in sentences if len(tokenizer(text, verbose=False)["input_ids"]) > MOST_TOKENS]
     assert summary["sums"] == {"truncated": len(truncated)} and len(truncated) > 1
     table = rows(tmp_path / "out")
-    assert table.column_names == ["id", "source", "vector", "text"]
+    assert table.column_names == ["id", "source", "vector", "text", "record"]
+    assert set(table["source"].to_pylist()) == {"sentences.jsonl"}
+    assert table["record"].to_pylist() == [line for line, text in enumerate(sentences, 1) if text.strip()]
     assert table["text"].to_pylist() == [text for text in sentences if text.strip()]
     np.testing.assert_allclose(stored(tmp_path / "out"), expected(), atol=1e-5)
     assert len(set(table["id"].to_pylist())) == 302

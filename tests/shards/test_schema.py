@@ -1,5 +1,6 @@
 """A member's bytes: the same batch gives the same bytes, anything else than a batch of a known kind is refused."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import webdataset as wds
@@ -7,7 +8,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.shards import layouts, schema
+from clearspan.shards import layouts, schema, vectors
 from clearspan.shards.layouts import MemberError, pack
 from clearspan.shards.schema import token_type, tokens_by_column
 
@@ -116,3 +117,39 @@ def test_plain_webdataset_decodes_with_one_handler(dataset, batches: list[pa.Rec
     tars = sorted(str(path) for path in dataset.glob("*.tar"))
     samples = wds.WebDataset(tars, shardshuffle=False).decode(schema.webdataset_decoder)
     assert [sample["arrow.zst"] for sample in samples] == batches
+
+
+def kept(names: list[str], arrays: list[pa.Array]) -> pa.RecordBatch:
+    """Return a batch of two vectors with these kept fields."""
+    columns = {
+        "id": pa.array([1, 2], pa.int64()),
+        "source": pa.array(["owls.csv"] * 2),
+        **vectors.columns(np.eye(2, dtype=np.float32), "float32"),
+        "record": pa.array([1, 2], pa.int64()),
+    }
+    types = dict(zip(names, [array.type for array in arrays], strict=True))
+    made = schema.KINDS["vectors"].schema(optional=["record", *names], vector=columns["vector"].type, fields=types)
+    return pa.record_batch([*columns.values(), *arrays], schema=made)
+
+
+def test_kept_fields_have_any_names_and_may_be_null() -> None:
+    names = ["field_meta.year", "field_title", "field_score", "field_is open"]
+    arrays = [pa.array([2020, None]), pa.array([None, "Owls"]), pa.array([0.5, 1.5]), pa.array([True, None])]
+    batch = kept(names, arrays)
+    read = layouts.unpack(pack(batch), "member", schema.KINDS["vectors"].check)
+    assert read.equals(batch)
+    assert vectors.field_names(read.schema) == ["meta.year", "title", "score", "is open"]
+    assert vectors.fields(read)["meta.year"].to_pylist() == [2020, None]
+
+
+def test_a_kept_field_of_another_type_is_refused() -> None:
+    batch = kept(["field_tags"], [pa.array([["owls"], None])])
+    with pytest.raises(MemberError, match="'field_tags'] are not those of vectors"):
+        layouts.unpack(pack(batch), "member", schema.KINDS["vectors"].check)
+
+
+def test_no_two_columns_have_one_name() -> None:
+    batch = kept(["field_year"], [pa.array([1, 2])])
+    twice = batch.append_column(pa.field("field_year", pa.int64()), pa.array([3, 4]))
+    with pytest.raises(MemberError, match="two columns are named field_year"):
+        layouts.unpack(pack(twice), "member", schema.KINDS["vectors"].check)

@@ -17,9 +17,10 @@ from clearspan.common.files import TEMPORARY
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import read_manifest, seal_folder
+from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.checkpoint import STATES, CheckpointError, Checkpoints, safe_load, write_states
 from clearspan.train.engine.display import Display
-from clearspan.train.engine.tracking import Tracker, lines_up_to
+from clearspan.train.engine.tracking import Tracker
 from clearspan.train.export import DATA, _trained, export, main, save_skeleton
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights

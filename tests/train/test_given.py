@@ -110,3 +110,17 @@ def test_a_killed_run_that_resumes_still_exports_the_model_as_given(
     assert SAID in said
     given = load(models["cls"]).encode(texts)
     np.testing.assert_allclose(load(tmp_path / "run" / "model").encode(texts), given, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("export-of-the-start")
+def test_a_run_that_nothing_judges_says_that_it_was_not_compared_with_its_start(
+    tiny: list[str], models: dict[str, Path], tmp_path: Path
+) -> None:
+    words = [option for option in tiny if option not in TINY_MODEL]
+    words += ["model.config=null", f"model.path={models['mean']}", "training.max_steps=1", f"output={tmp_path / 'run'}"]
+    last = train_alone(*words).stdout.splitlines()[-1]
+    assert last.endswith(
+        "the last checkpoint, that of step 1, after 1 steps; whether it is better than the model you began with was "
+        "not measured: set training.eval_data"
+    )

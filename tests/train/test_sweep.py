@@ -19,8 +19,8 @@ from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.options import RecipeError
-from clearspan.train.sweeps import running
+from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.sweeps import report, running
 from tests.conftest import ROOT
 from tests.train.ranks import environment
 from tests.train.test_grid import ANCHORS
@@ -205,6 +205,71 @@ def test_damaged_scores_are_made_again_and_a_run_with_damaged_metrics_is_named(
     metrics.write_text(metrics.read_text().replace("1.5", "0.5"))
     assert sweep.main(given) == 1
     assert f"{metrics}: missing or changed since the run ended" in capsys.readouterr().err.splitlines()[-1]
+
+
+def report_of(folder: Path) -> str:
+    return (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.guarantee("losses-not-ranked")
+def test_losses_of_other_batch_sizes_are_not_ranked_and_the_remedy_is_said_before_and_after(
+    processes: Processes, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--grid", "data.text.batch_size=8,16", *base[4:], "--output", str(tmp_path)]
+    said = (
+        "losses of other data.text.batch_size (8, 16) are not ranked (a contrastive loss depends on the number of "
+        "in-batch negatives): rank by a score: training.eval_data=heldout"
+    )
+    assert sweep.main([*given, "--dry-run"]) == 0 and f"note: {said}" in capsys.readouterr().out
+    assert sweep.main(given) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"note: {said}") and f"Not ranked: {said}" in printed
+    assert "loss " not in printed.splitlines()[3] and "lowest" not in printed, "no column of losses, no best run"
+    page = report_of(tmp_path)
+    assert "Not ranked: losses of other data.text.batch_size (8, 16)" in page and "<svg" not in page
+    assert [row["loss"] for row in table(tmp_path)] == ["2.0", "2.0"], "the losses stay in the file"
+
+
+@pytest.mark.guarantee("losses-not-ranked")
+def test_gradient_accumulation_changes_the_number_of_negatives_and_the_learning_rate_does_not(base: list[str]) -> None:
+    def recipes(*changes: str) -> dict[str, Recipe]:
+        return {change: load("demo", [*base[6:], "output=x", *change.split()]) for change in changes}
+
+    halves = recipes("data.text.batch_size=16", "training.gradient_accumulation_steps=2 data.text.batch_size=16")
+    assert "data.text.batch_size (16, 8)" in report.ranking(halves, ["loss"]).reason
+    cached = "data.text.batch_size=16 training.gradient_accumulation_steps=2 training.gradient_caching=true"
+    assert report.ranking(recipes("data.text.batch_size=16", cached), ["loss"]).figure == "loss"
+    rates = recipes("optimizer.learning_rate=1e-4", "optimizer.learning_rate=1e-5")
+    assert report.ranking(rates, ["loss"]) == report.Ranking("loss")
+    colder = recipes("objectives.spans.temperature=0.05", "objectives.spans.temperature=0.5")
+    assert report.ranking(colder, ["loss"]).reason.startswith(
+        "losses of other objectives.spans.temperature (0.05, 0.5)"
+    )
+    assert report.ranking(halves, ["dev_score", "loss"]).figure == "dev_score"
+
+
+def test_the_report_ranks_runs_by_their_score_with_bars_curves_and_what_bettered_nothing(tmp_path: Path) -> None:
+    scores = {"a": [60.0, 62.0, 64.5], "b": [60.0, 59.0, 58.0]}
+    for name, values in scores.items():
+        (tmp_path / name).mkdir()
+        lines = [json.dumps({"step": 10 * i, "dev_score": value}) for i, value in enumerate(values)]
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines))
+    by_run = {"b": {"dev_score": "60.0"}, "a": {"dev_score": "64.5"}}
+    ranked = report.Ranking("dev_score")
+    assert report.sentence(ranked, by_run) == "a has the highest dev_score, 64.5; then b with 60."
+    assert report.lines(ranked, by_run, tmp_path, 100)[-1] == "b: no step was better than the start, which is exported"
+    report.write(tmp_path, [["run", "dev_score"], ["b", "60.0"], ["a", "64.5"]], ranked, by_run)
+    page = report_of(tmp_path)
+    assert page.index("a has the highest dev_score") < page.index(">64.50<") < page.index(">60.00<")
+    assert "best 64.50 at step 20" in page and "b: no step was better than the start, which is exported" in page
+
+
+def test_a_report_that_no_sweep_wrote_stays(
+    processes: Processes, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.html").write_text("mine")
+    assert sweep.main([*base, "--output", str(tmp_path)]) == 2
+    assert "was not written by a sweep" in capsys.readouterr().err and report_of(tmp_path) == "mine"
 
 
 def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None:

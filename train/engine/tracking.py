@@ -5,7 +5,6 @@
 
 import contextlib
 import json
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common.files import path_in_errors, write_text
+from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.display import Display
 from clearspan.train.learner import Learner
 
@@ -53,18 +53,6 @@ def peak_flops(device: torch.device) -> float | None:
         return None
     name = torch.cuda.get_device_name(device)
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
-
-
-def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
-    """Return the lines of a metrics.jsonl up to and including a step; drop lines that a kill left unreadable."""
-    lines = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        try:
-            if json.loads(line)["step"] <= step:
-                lines.append(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-    return lines
 
 
 class Clock:

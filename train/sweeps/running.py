@@ -3,7 +3,7 @@
     options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
 
 A run's scores are those of `clearspan eval` on the sweep's tasks, if their data is given, and its best dev score; else
-its last logged losses.
+its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
 """
 
 import csv
@@ -20,14 +20,15 @@ from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.eval import results
 from clearspan.eval.files import DataError
+from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import load
-from clearspan.train.engine.tracking import lines_up_to
+from clearspan.train.curves import lines_up_to
 from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
-from clearspan.train.sweeps import grid
+from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run, Sweep, short_names
 
 EVAL, TABLE = "eval", "table.csv"
@@ -134,10 +135,23 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
     return scores or {name: value for name, value in losses.items() if name == "loss" or name.endswith("/loss")}
 
 
+def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the names of the runs' figures, in order, each once."""
+    return list(dict.fromkeys(name for figures in by_run.values() for name in figures))
+
+
+def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the runs' figures without losses, for a table in which they would be read as comparable."""
+    return {
+        run: {name: value for name, value in figures.items() if not report.is_loss(name)}
+        for run, figures in by_run.items()
+    }
+
+
 def rows_of(runs: Sequence[Run], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
     """Return a table's headings and rows: each run, the values of the grid's keys, and its figures as text."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
-    names = list(dict.fromkeys(name for figures in by_run.values() for name in figures))
+    names = names_of(by_run)
     rows = [
         [run.name, *(run.settings[key] for key in keys), *(by_run.get(run.name, {}).get(name, "") for name in names)]
         for run in runs
@@ -169,15 +183,23 @@ def sweep(options: Sweep) -> int:
     """
     chosen, overrides = requested(options)
     runs = chosen.runs()
-    states = {run.name: {"state": repeated(recipe_of(run, options.output, overrides))} for run in runs}
+    recipes = {run.name: recipe_of(run, options.output, overrides) for run in runs}
+    states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
     table = options.output / TABLE
     if table.exists() and not is_table(table, {run.name for run in runs}):
         raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
+    page = options.output / report.REPORT
+    if page.exists() and not is_report(page):
+        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as --output")
+    foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
-        recipes = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
-        heading = [f"{len(runs)} runs of {recipes}{' with ' * bool(overrides)}{' '.join(overrides)}"]
-        terminal.say("\n".join([*heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]))
+        names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
+        heading = [f"{len(runs)} runs of {names}{' with ' * bool(overrides)}{' '.join(overrides)}"]
+        lines = [*heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
+        terminal.say("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
         return 0
+    if foreseen:
+        terminal.notice(f"note: {foreseen}")
     by_run: dict[str, dict[str, str]] = {}
     failed: list[str] = []
     with files.locked(options.output):
@@ -193,7 +215,11 @@ def sweep(options: Sweep) -> int:
         rows, text = rows_of(runs, by_run), io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         files.write_text(table, text.getvalue())
-    terminal.say(f"{printed(rows)}\n{table}")
+        ranked = report.ranking(recipes, names_of(by_run))
+        shown = rows_of(runs, by_run if ranked.figure else without_losses(by_run))
+        report.write(options.output, shown, ranked, by_run)
+    lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
+    terminal.say("\n".join([printed(shown), *lines, f"{table}; report: {page}"]))
     if failed:
         print(f"sweep: {len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from clearspan.eval.data import heldout
-from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_all, read_dataset
+from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
+from clearspan.eval.data.heldout import read, read_all, read_dataset
+from clearspan.eval.data.heldout_folders import find
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.pipelines.api import make_dataset
 from clearspan.shards import KINDS, Dataset, Manifest
@@ -49,7 +51,7 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
     (name, part), *others = find(wikitext_shards).items()
     assert (name, part, others) == ("heldout", wikitext_shards / "validation", [])
     assert find(part) == {"heldout": part}
-    held, again, picking = read(part), read(part), read_dataset(part, picking=True)
+    held, again, picking = read_dataset(part), read_dataset(part), read_dataset(part, picking=True)
     assert (held.collection.queries, held.collection.documents) == (
         again.collection.queries,
         again.collection.documents,
@@ -72,7 +74,7 @@ def test_of_many_texts_those_with_the_lowest_hashes_are_taken_whatever_the_shard
 ) -> None:
     whole, few = (read_dataset(wikitext_shards / "validation", limit) for limit in (10_000, 12))
     assert few.collection.queries == whole.collection.queries[:12]
-    assert few.counts == {"texts held out": 42} and "Of 42 texts, 12 were chosen" in few.text
+    assert few.counts == {"texts held out": 42} and "Of 42 held-out texts, 12 were chosen" in few.text
 
 
 def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
@@ -90,7 +92,8 @@ def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
     second = held.collection.queries.index("Title 1")
     answers = {held.collection.documents[place] for place in held.collection.relevant[second]}
     assert answers == {"the body of text 1", "its second body"}
-    assert held.counts == {"left out (empty)": 1} and len(held.collection.documents) == 21
+    assert held.counts == {"left out (empty)": 1}
+    assert len(held.collection.documents) == 22, "a text without a title is ranked too"
 
 
 @pytest.mark.parametrize(
@@ -138,11 +141,15 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     options = {"tokenizer": tokenizer, "min_tokens": 16, "holdout_fraction": 0.8, "quiet": True}
     make_dataset("documents", path, tmp_path / "shards", **options)
     part = tmp_path / "shards" / "validation"
-    halves = [heldout._of_dataset(part, 10_000, picking)[0].values() for picking in (False, True)]
-    held, picking = ([" ".join(text.casefold().split()) for (text,) in half] for half in halves)
-    assert len(held) + len(picking) == Dataset(part).num_examples > 100
-    assert not {*held} & {*picking} and min(len({*held}), len({*picking})) > 10
-    assert len(read(part).collection.documents) <= len({*held})
+    rows = heldout._of_dataset(part, None).held
+    assert len(rows) == Dataset(part).num_examples > 100
+    halves: tuple[set[str], set[str]] = (set(), set())
+    for _, (each,) in rows:
+        halves[heldout._picks(each)].add(" ".join(each.casefold().split()))
+    assert not halves[0] & halves[1] and min(map(len, halves)) > 10
+    held = read(part)
+    assert held.picking is not None and held.picking.documents is held.collection.documents
+    assert len(held.collection.queries) <= len(halves[0]) and len(held.picking.queries) <= len(halves[1])
 
 
 def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path: Path) -> None:

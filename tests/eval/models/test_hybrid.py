@@ -12,7 +12,7 @@ from clearspan.common.words import words
 from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models import lexical
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.lexical import Hybrid
+from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
 

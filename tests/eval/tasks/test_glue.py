@@ -148,6 +148,22 @@ def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.Monk
     assert figure(scored.examples["accuracy"]) == 75
 
 
+def test_a_fine_tuning_that_is_no_better_than_one_answer_says_so(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four dev rows three have the most frequent class of the training rows."""
+    train, dev = Labeled((["a"] * 3,), np.array([1.0, 1, 0])), Labeled((["a"] * 4,), np.array([1.0, 1, 1, 0]))
+
+    def text_with(*predicted: list[float]) -> str:
+        history = [np.array(each) for each in predicted]
+        monkeypatch.setattr("clearspan.eval.fit.finetuning.finetune", lambda *_, **__: history)
+        return GlueTask("glue/SST-2", train, {"dev": dev}, 2).score(run_of(encoder)).details.text
+
+    said = "not better than one answer for all rows, which has accuracy 75.00: this fine-tuning has learned nothing."
+    assert said in text_with([1, 1, 1, 1], [0, 1, 0, 0])
+    assert "learned nothing" not in text_with([1, 1, 1, 1], [1, 1, 1, 0])
+
+
 def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
     """The values of fairseq's examples/roberta/README.glue.md; all others are from Liu et al. 2019, section 5.1."""
     tasks = ("MNLI", "QNLI", "QQP", "RTE", "SST-2", "MRPC", "CoLA", "STS-B")

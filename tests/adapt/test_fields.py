@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt.fields import find_titles
 from clearspan.common.commands import UsageError
-from clearspan.train.adapt import __main__ as adapt
-from clearspan.train.adapt.fields import find_titles
 
 TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
 ALONE = {"text": "It rains, and the streets are wet."}

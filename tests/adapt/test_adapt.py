@@ -5,17 +5,17 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import clearspan
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import running
+from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError
-from clearspan.eval import compare, results
+from clearspan.common.sealed import seal
 from clearspan.eval.api import load_model
-from clearspan.train.adapt import __main__ as adapt
-from clearspan.train.adapt import recipe as adapt_recipe
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     """Killed before training and before the evaluation; each command runs once, apart from the one that compares its
     inputs, and the gain exceeds noise. Then a model of the same name is another one.
     """
-    output, ran, run_module = tmp_path / "adapted", [], adapt.run_module
+    output, ran, run_module = tmp_path / "adapted", [], running.run_module
 
     def killed_before(module: str) -> None:
         def run(name: str, *words: object) -> None:
@@ -67,7 +67,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
             ran.append(name)
             run_module(name, *words)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(adapt, "run_module", run)
+        monkeypatch.setattr(running, "run_module", run)
 
     given = Path(shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "given"))
     command = [
@@ -78,23 +78,24 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
         "training.max_steps=30",
         "data.text.batch_size=128",
     ]
-    pipelines, train, evaluation = (f"clearspan.{name}" for name in ("pipelines", "train", "eval"))
-    for module, done in ((train, [pipelines]), (evaluation, [pipelines, pipelines, train])):
+    pipelines, train, judge = (f"clearspan.{name}" for name in ("pipelines", "train", "adapt.judging"))
+    for module, done in ((train, [pipelines]), (judge, [pipelines, pipelines, train])):
         killed_before(module)
         assert adapt.main(command) == 130 and ran == done
         assert not (output / "model").exists()
     killed_before("")
     assert adapt.main(command) == 0
-    assert ran == [pipelines, pipelines, train, pipelines, evaluation]
+    assert ran == [pipelines, pipelines, train, pipelines, judge, pipelines]
     first = capsys.readouterr().out
-    assert adapt.main(command) == 0 and ran[5:] == [pipelines]
+    ran.clear()
+    assert adapt.main(command) == 0 and ran == [pipelines, judge, pipelines]
     second = capsys.readouterr().out
-    assert second.splitlines()[-2:] == first.splitlines()[-2:] and second.count("# finished") == 3
+    assert second.splitlines()[-1] == first.splitlines()[-1] and second.count("# finished") == 4
 
-    found = json.loads((output / adapt.STATE).read_text())
-    assert found["verdict"] == "better" and found["low"] > 3
-    assert first.splitlines()[-2].startswith(f"better: MRR on held-out texts +{found['difference']:.2f} [")
-    assert found["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
+    found = json.loads((output / STATE).read_text())
+    assert found["verdict"] == "better" and found["low"] > 0 and found["task"] == "crops"
+    assert (found["num_texts"], found["num_collection"]) == (700, 700) and "among 700 texts" in found["sentence"]
+    assert found["mrr"].keys() == {"BM25", "given", "given + BM25", "trained", "trained + BM25"}
     after, better = load_model(output / "run/model"), load_model(output / "model")
     assert (after.encode(["a wing in a slipstream"]) == better.encode(["a wing in a slipstream"])).all()
     assert (output / "report.html").is_file()
@@ -103,29 +104,34 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     keys = [word for word in command if "=" in word]
     again = clearspan.adapt(texts, output, given, keys, quiet=True, text_field="abstract", holdout_fraction=held_out)
     assert (again.verdict, again.low, again.mrr) == ("better", found["low"], found["mrr"])
-    assert again.model == output / "model" and ran[6:] == []
+    assert again.model == output / "model" and (again.winner, again.num_texts) == (found["winner"], 700)
 
+    verdict = [line for line in first.splitlines() if line.startswith("better: ")]
     for damaged, ends in (
-        ("model", [pipelines]),
-        ("run/model", [pipelines, train]),
-        ("after", [pipelines, evaluation]),
+        ("model", [pipelines, judge, pipelines]),
+        ("run/model", [pipelines, train, judge, pipelines]),
+        ("verdict.json", [pipelines, judge, pipelines]),
+        ("vectors", [pipelines, judge, pipelines]),
+        ("search.json", [pipelines, judge, pipelines]),
     ):
-        file = next((output / damaged).rglob("*.safetensors" if "model" in damaged else "results.json"))
+        path = output / damaged
+        file = path if path.is_file() else next(path.rglob("*.tar" if damaged == "vectors" else "*.safetensors"))
         content = file.read_bytes()
         file.write_bytes(content[: len(content) // 2])
         capsys.readouterr()
         ran.clear()
         assert adapt.main(command) == 0 and ran == ends, damaged
         printed = capsys.readouterr().out
-        assert str(output / damaged) in printed and printed.splitlines()[-2:] == first.splitlines()[-2:]
-        assert file.read_bytes() == content or file.name == "results.json"
+        assert [line for line in printed.splitlines() if line.startswith("better: ")] == verdict
+        assert file.read_bytes() == content, damaged
+        assert damaged == "search.json" or damaged in printed
     assert (output / "model.damaged").is_dir() and (output / "run/model.damaged").is_dir()
-    ran[:] = [""] * 6
-    assert adapt.main([*command, "training.seed=5"]) == 2
+    ran.clear()
+    assert adapt.main([*command, "training.seed=5"]) == 2 and ran == [pipelines]
     assert "its step train is that of another command; name another folder" in capsys.readouterr().err
     weights = next(given.rglob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    assert adapt.main(command) == 2 and ran[6:] == [pipelines]
+    assert adapt.main(command) == 2
     assert f"--model {given}: is not, or no longer, the model of " in capsys.readouterr().err
 
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
@@ -134,67 +140,12 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (0.1, 4.0, "better"),
-        (-4.0, -0.1, "worse"),
-        (-0.1, 4.0, "no difference"),
-        (0.0, 0.0, "no difference"),
-        (float("nan"), float("nan"), "no difference"),
-    ],
-)
-def test_the_verdict_is_that_of_the_interval(low: float, high: float, word: str) -> None:
-    assert adapt.verdict(low, high) == word
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "copied"), [(1.0, 3.0, "after"), (-3.0, -1.0, "before"), (-1.0, 3.0, "before")]
-)
-def test_the_better_model_is_delivered(
-    low: float, high: float, copied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless training helped, it is the given model, whatever an earlier, killed call left."""
-    for name, folder in (("before", tmp_path / "given"), ("after", tmp_path / "out/run/model")):
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(name)
-    row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
-    monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
-    scores = SimpleNamespace(scores={"heldout": {"mrr": 50.0}}, environment={})
-    monkeypatch.setattr(results, "read", lambda folder: scores)
-    options = adapt.Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "given"))
-    adapt.finish(options, {"steps": {}})
-    assert (tmp_path / "out/model/config.json").read_text() == copied
-    assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
-
-
-@pytest.mark.parametrize(
-    ("num_texts", "median", "is_static", "recipe", "changes"),
-    [
-        (5_000, 30, False, "simcse-unsup-bert-base", adapt_recipe.SENTENCES),
-        (5_000, 100, False, "crops", ("training.epochs=3",)),
-        (50_000, 400, False, "crops", ()),
-        (50_000, 2_048, False, "contrastive-only", adapt_recipe.LONG_TEXTS),
-        (5_000, 30, True, "static", adapt_recipe.STATIC),
-    ],
-)
-def test_the_recipe_follows_from_texts_and_model(
-    num_texts: int, median: int, is_static: bool, recipe: str, changes: tuple[str, ...]
-) -> None:
-    chosen = adapt_recipe.choose(num_texts, median, is_static)
-    assert (chosen.recipe, chosen.changes) == (recipe, changes)
-    assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
-    assert ("single sentences" in chosen.reason) == (median < 32)
-    assert adapt_recipe.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
-    titled = adapt_recipe.choose(num_texts, median, is_static, has_titles=True)
-    assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
-
-
-@pytest.mark.parametrize(
     ("more", "names"),
     [
-        ([], ["tokenizer", "texts", "start", "train", "eval"]),
-        (["--model", "static:{model}"], ["texts", "start", "train", "eval"]),
-        (["--model", "{model}"], ["texts", "train", "eval"]),
+        ([], ["tokenizer", "texts", "start", "mine", "train", "judge", "embed"]),
+        (["--model", "static:{model}"], ["texts", "start", "mine", "train", "judge", "embed"]),
+        (["--model", "{model}"], ["texts", "mine", "train", "judge", "embed"]),
+        (["--model", "{model}", "--queries", __file__], ["texts", "mine", "train", "questions", "judge", "embed"]),
     ],
 )
 def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
@@ -209,38 +160,10 @@ def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
     assert steps == [(str(number), str(len(names)), name) for number, name in enumerate(names, 1)]
     assert not (tmp_path / "out").exists()
     assert "pairs of title and abstract (found by their names" in printed and "--fields=title,abstract" in printed
+    assert "--title-field=title --keep-text --keep-fields=title,id" in printed
     assert adapt.main([*line, "--text-field", "abstract"]) == 0
-    assert "pipelines documents" in capsys.readouterr().out
-
-
-@pytest.mark.guarantee("finished-work-checked")
-@pytest.mark.exhaustive
-def test_titles_find_their_texts_better_after_training_a_static_encoder_from_the_texts_alone(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cranfield's titles and abstracts."""
-    text = (shared_data / "retrieval/cranfield/cran.all.1400").read_text()
-    pairs = re.findall(r"(?s)\n\.T\n(.*?)\n\.A\n.*?\n\.W\n(.*?)\n\.I", text)
-    rows = [[" ".join(title.split()), " ".join(body.split())[len(" ".join(title.split())) :]] for title, body in pairs]
-    path = tmp_path / "texts.csv"
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([["title", "text"], *rows])
-    line = ["--input", str(path), "--output", str(tmp_path / "texts"), "--holdout-fraction", "0.3", "--quiet"]
-    assert adapt.main([*line, "training.max_steps=60"]) == 0
-    assert "better: MRR of held-out titles " in capsys.readouterr().out
-    state = json.loads((tmp_path / "texts" / "adapt.json").read_text())
-    assert state["verdict"] == "better" and state["mrr"].keys() == {"before", "after", "hybrid", "tfidf", "bm25"}
-    assert (tmp_path / "texts/model/README.md").read_text().count("static token vectors of 1024 dimensions") == 1
-
-    weights = tmp_path / "texts/start/model.safetensors"
-    content = weights.read_bytes()
-    for damaged in (False, True):
-        weights.write_bytes(content[:-1000]) if damaged else shutil.rmtree(weights.parent)
-        assert adapt.main([*line, "training.max_steps=60"]) == 0
-        said = capsys.readouterr().out
-        assert f"{tmp_path}/texts/start/" in said and "step start is run again" in said
-        assert weights.read_bytes() == content
-    assert json.loads((tmp_path / "texts" / "adapt.json").read_text())["mrr"] == state["mrr"]
+    printed = capsys.readouterr().out
+    assert "pipelines documents" in printed and " mine" not in printed and "--keep-fields=id" in printed
 
 
 def test_bad_input_is_one_line(
@@ -264,12 +187,17 @@ def test_bad_input_is_one_line(
     assert complaint("--output", str(tmp_path / "mine")).endswith(
         "holds something else: name a new or an empty folder\n"
     )
+    (tmp_path / "mine/adapt.json").write_bytes(seal({"steps": {}, "given": None, "verdict": "better"}))
+    assert complaint("--output", str(tmp_path / "mine")).endswith(
+        "another version of this command made it: name another --output\n"
+    )
     (tmp_path / "mine/adapt.json").write_text("[]")
     assert "is not a file of this command" in complaint("--output", str(tmp_path / "mine"))
 
     def refuse(*_: object) -> None:
         raise CommandError("the command's own line", 2)
 
+    assert complaint("--queries", "none.csv") == "--queries none.csv: no such file\n"
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
-    monkeypatch.setattr(adapt, "run_module", refuse)
+    monkeypatch.setattr(running, "run_module", refuse)
     assert complaint() == "the command's own line\n"

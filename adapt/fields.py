@@ -4,6 +4,7 @@ every file ──> its first records ──> a title and a text by usual names i
 in all files: pairs   in none: texts alone   in some: an error that names the two ways out
 """
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,14 +15,18 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import TABLES, first_records
-from clearspan.pipelines.readers.columns import chosen, plain
-from clearspan.pipelines.records import Input, Inputs, Reading
+from clearspan.pipelines.readers.columns import chosen, named, plain
+from clearspan.pipelines.records import Input, Inputs, Reading, Record
 from clearspan.pipelines.units.plan import find_inputs
 
 SAMPLE = 1000
 """Number of records that are looked at, spread over all files."""
 MIXED = 0.01
 """Part of the bytes in files of another kind from which the inputs are a mixture."""
+KEPT = (("id", "_id", "doc_id", "docid", "document_id", "key"), ("url", "link", "href", "uri"))
+"""Usual names of the fields that a hit should show beside its title: one of each group."""
+KEPT_FILES = 16
+"""Number of files whose first records are looked at for these."""
 NAMED = 3
 """Number of files that a message names."""
 Names = tuple[str, str]
@@ -115,3 +120,30 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
         f"--fields {title},{text} takes these pairs and leaves other records out, --text-field {text} takes that field "
         "of all files as texts without titles"
     )
+
+
+def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
+    """Return the fields by which a user knows a text again, an id and a link, that the first records have. Inputs that
+    cannot be read have none: the command that reads them says why.
+    """
+    try:
+        reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
+        found = find_inputs(inputs, reading)
+    except (PipelineError, ValueError):
+        return ()
+    tables = [entry for entry in found.files if entry.format in TABLES][:KEPT_FILES]
+    kept: list[str] = []
+    for group in KEPT:
+        for name in group:
+            records: list[Record] = []
+            for entry in tables:
+                with contextlib.suppress(PipelineError):  # it has no such column
+                    records += first_records(found.root, [entry], dataclasses.replace(reading, columns=((name,),)), 10)
+            values = [record.value for record in records if isinstance(record.value, dict)]
+            written = [
+                each for value in values for each in [named(list(value), name)] if each and value[each] is not None
+            ]
+            if written:
+                kept.append(written[0])
+                break
+    return tuple(kept)

@@ -1,16 +1,17 @@
 """Adapting from Python: `clearspan adapt` in a process of its own.
 
-inputs, model, options, recipe keys ──> python -m clearspan.train.adapt ──> output folder ──> Adapted
+inputs, model, options, recipe keys ──> python -m clearspan.adapt ──> output folder ──> Adapted
 """
 
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked
-from clearspan.train.adapt.__main__ import STATE
 from clearspan.train.api import Overrides, assignments
 
 
@@ -20,22 +21,36 @@ class Adapted:
 
     Attributes:
         folder: the output folder; `report.html` in it has all scores.
-        verdict: `better`, `worse` or `no difference`: the trained model against the one before.
-        difference: MRR after - before, in points, of finding the text of a held-out title, or without titles one crop
-            of a held-out text by another; low, high: its 95 % interval.
-        mrr: MRR in percent of `before`, `after`, `hybrid` (after, beside BM25), `tfidf` and `bm25`.
+        verdict: `better`, `worse` or `no difference`: the best system with the trained model against the best that
+            needs no training.
+        winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
+        weight: the weight of its model beside BM25: 0 for BM25 alone, None for the model alone.
+        difference: the trained system's MRR minus the untrained one's, in points; low, high: its 95 % interval.
+        task: what finds the texts: `titles`, `crops` of texts without titles, or `questions`.
+        num_queries: number of these.
+        num_texts: number of texts among which they find theirs.
+        mrr: MRR in percent of each system, best first.
+        others: the same figures of the verdict that did not decide, by its task, if there were questions.
+        sentence: the outcome in words.
     """
 
     folder: Path
     verdict: str
+    winner: str
+    weight: float | None
     difference: float
     low: float
     high: float
+    task: str
+    num_queries: int
+    num_texts: int
     mrr: Mapping[str, float]
+    others: Mapping[str, Mapping[str, Any]]
+    sentence: str
 
     @property
     def model(self) -> Path:
-        """The trained model if it is better, otherwise the one before: a folder that sentence-transformers loads."""
+        """The model of the winner, a folder that sentence-transformers loads; of BM25 alone, the best untrained one."""
         return self.folder / "model"
 
 
@@ -77,7 +92,7 @@ def adapt(
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
     with naming_keywords():
         try:
-            run_module("clearspan.train.adapt", [*keys, *line], "adapt", quiet)
+            run_module("clearspan.adapt", [*keys, *line], "adapt", quiet)
         except CommandError as error:
             if error.code == 2:
                 raise UsageError(str(error)) from None

@@ -1,0 +1,88 @@
+"""Find what searches texts of your own best, and train a model that might: `clearspan adapt`.
+
+    texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> judge ──> DIR/verdict.json
+                     take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
+                     the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
+
+Where a text has a title, the two are a pair: training teaches the title to find its text, and not those that the model
+as it is takes for it, which are mined from the whole collection. Without titles it trains on crops of the texts.
+Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the
+vectors that the encoder in DIR gives to single tokens.
+
+A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
+candidate, and the weight of each model beside BM25. The verdict is of the other half: its titles, or crops, find their
+texts among all texts of the collection. It compares the trained model with what needs no training: BM25, the given
+model as it is, and each of them beside BM25. `--queries FILE` judges by questions of your own too; from 50 on, they
+decide.
+
+DIR holds what won, ready for use: `clearspan search DIR "..."` needs nothing else.
+
+A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
+before a text. Crops of texts, and static encoders, have none.
+
+Each step is a command of this project, printed before it runs. The same command continues where it stopped, unless a
+text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a finished
+command left is checked before it is used again, and made again if it is damaged or gone.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from clearspan.adapt.delivery import announce, deliver, finish
+from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.outcome import decide
+from clearspan.adapt.recipe import EVALUATED
+from clearspan.adapt.running import run
+from clearspan.adapt.state import read_state
+from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
+from clearspan.common import files, terminal
+from clearspan.common.commands import CommandError
+from clearspan.common.options import run as run_command
+
+PROG = "python -m adapt"
+EXAMPLE = """examples:
+  clearspan adapt --input articles.csv --output adapted
+  clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+  clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
+  clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
+"""
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    frame = {"name": "adapt", "description": __doc__, "epilog": EXAMPLE}
+    return run_command(Adapt, work, argv, prog, (ValueError, OSError), **frame)
+
+
+def work(options: Adapt) -> int:
+    """Run the steps; return the exit code: that of a command that failed, 2 for bad usage, 130 if interrupted."""
+    from clearspan.train.api import load_recipe
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
+    try:
+        state = read_state(options)
+        options.check()
+        if options.recipe:
+            keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
+            load_recipe(options.recipe, keys)
+        if options.dry_run:
+            every = [*steps(options), embedding(options)]
+            terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
+            return 0
+        with files.locked(options.output):
+            for step in steps(options):
+                run(step, state, options)
+            outcome = decide(Verdicts.read(options.output / VERDICT))
+            announce(outcome)
+            deliver(outcome, state, options)
+            run(embedding(options), state, options)
+            finish(outcome, state, options)
+    except CommandError as error:
+        print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

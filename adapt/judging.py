@@ -1,0 +1,122 @@
+"""The judge's command: which system finds the texts of a collection best, written to a file.
+
+    dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
+
+The file is sealed, and holds a fingerprint of everything that the verdict depends on: of the same inputs it is not made
+again. Embeddings come from the cache where mining or an earlier call has computed them.
+"""
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from clearspan.adapt.options import TRAINED, UNTRAINED
+from clearspan.common import files
+from clearspan.common.encoder.cache import default_folder
+from clearspan.common.encoder.fingerprint import digest, model_sha256
+from clearspan.common.files import sha256
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.options import Flag, Options
+from clearspan.common.options import run as run_command
+from clearspan.common.records import DataError
+from clearspan.common.sealed import seal, unseal
+from clearspan.common.terminal import notice
+from clearspan.eval.verdict import Entrant, Verdict, judge
+
+PROG = "python -m clearspan.adapt.judging"
+VERSION = 1
+"""Version of how a verdict is reached, increased whenever that changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging(Options):
+    """The command."""
+
+    data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
+    trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
+    untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
+    queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
+    prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
+    output: Annotated[Path, Flag("file to write", "FILE")]
+
+    @property
+    def entrants(self) -> list[Entrant]:
+        """The models that take part."""
+        named = [each.partition("=") for each in self.untrained]
+        about = {UNTRAINED: "a static encoder before training"}
+        untrained = [Entrant(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
+        return [Entrant(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdicts:
+    """The content of the file: the verdict on held-out texts, and that on the user's questions, if there are any."""
+
+    held_out: Verdict
+    questions: Verdict | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> "Verdicts":
+        """Read the file.
+
+        Raises:
+            ValueError: it is damaged.
+            OSError: it cannot be read.
+        """
+        return cls.from_json(unseal(path.read_bytes()))
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Verdicts":
+        """Return the verdicts of a file's content."""
+        questions = record["questions"]
+        return cls(Verdict.from_json(record["held_out"]), questions and Verdict.from_json(questions))
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    frame = {"name": "judge", "description": __doc__}
+    return run_command(Judging, work, argv, prog, (DataError, EncoderError, ValueError, OSError), **frame)
+
+
+def work(options: Judging) -> int:
+    """Reach the verdicts, unless the file has those of the same inputs."""
+    inputs = fingerprint(options)
+    if options.output.is_file():
+        try:
+            if unseal(options.output.read_bytes())["inputs"] == inputs:
+                return 0
+        except (ValueError, KeyError) as error:
+            notice(f"{options.output}: damaged ({error}): the verdict is reached again")
+    try:
+        cached = default_folder()
+    except OSError:  # the user has no home folder
+        cached = None
+    judged = functools.partial(
+        judge,
+        options.entrants,
+        options.data,
+        prompt_name=options.prompt_name,
+        cached=cached,
+        progress=sys.stderr.isatty(),
+    )
+    held_out = judged()
+    questions = judged(options.queries) if options.queries else None
+    found = {"held_out": held_out.to_json(), "questions": questions and questions.to_json()}
+    files.write_bytes(options.output, seal(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
+    return 0
+
+
+def fingerprint(options: Judging) -> str:
+    """Return a hash of everything that the verdicts depend on."""
+    models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
+    parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
+    queries = options.queries and sha256(options.queries)
+    return digest(version=VERSION, models=models, data=parts, queries=queries, prompts=options.prompt_name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, models, kept fields."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+from clearspan.common.commands import UsageError
+from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.model_forms import STATIC
+from clearspan.common.options import Flag, Options
+
+if TYPE_CHECKING:
+    from clearspan.adapt.fields import Titles
+
+TRAINED, UNTRAINED, BM25 = "trained", "untrained static", "BM25"
+"""Names in the verdict: the model after training, the static encoder before it, and the words alone."""
+BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
+WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
+ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
+QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
+KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
+PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapt(Options):
+    """The command `adapt`."""
+
+    overrides: Annotated[
+        tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
+    ] = ()
+    inputs: Annotated[tuple[str, ...], Flag("csv, jsonl, txt, parquet, tars", "GLOB", name="--input", many=True)]
+    output: Annotated[Path, Flag("new or empty folder, or that of a call to continue", "DIR", output=True)]
+    fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
+    text_field: Annotated[str | None, Flag("field or column of texts without titles (default: text)", "NAME")] = None
+    text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"
+    encoding: Annotated[str | None, Flag(ENCODING, "NAME")] = None
+    model: Annotated[str | None, Flag(WHICH, "DIR")] = None
+    prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
+    recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
+    queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
+    holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
+    min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
+    dry_run: Annotated[bool, Flag("print the commands; run none")] = False
+    quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not fit together, with each other or with the texts."""
+        if self.queries and not self.queries.is_file():
+            raise UsageError(f"--queries {self.queries}: no such file")
+        if self.fields and self.alone:
+            raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
+        if self.fields and len(self.fields) != 2:
+            raise UsageError("--fields must name two different fields, e.g. title,text")
+        if self.titles and self.min_tokens is not None:
+            named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
+            raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        try:
+            check_two(self.prompt_name)
+            self.known_prompts.sides(self.prompt_name)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if self.prompt_name and (self.starts or not self.titles):
+            without = "a static encoder has" if self.starts else "crops of texts without titles have"
+            raise UsageError(f"--prompt-name has no effect, since {without} no prompts: leave it out")
+
+    @functools.cached_property
+    def known_prompts(self) -> Prompts:
+        """The prompts of the model that --model names."""
+        return Prompts() if self.encoder is None else Prompts.read(self.encoder)
+
+    @property
+    def prompts(self) -> Sides:
+        """The prompts that training puts before titles and texts."""
+        return Sides() if self.starts or not self.titles else self.known_prompts.sides(self.prompt_name)
+
+    @property
+    def alone(self) -> str:
+        """The option by which the texts have no titles; "": none."""
+        return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
+
+    @functools.cached_property
+    def found(self) -> "Titles":
+        """The titles that the inputs have under usual names; none if an option names the fields.
+
+        Raises:
+            UsageError: some of the inputs have titles, and others have not.
+        """
+        from clearspan.adapt.fields import Titles, find_titles
+
+        return Titles(None) if self.fields or self.alone else find_titles(self.inputs, self.encoding)
+
+    @property
+    def titles(self) -> tuple[str, ...] | None:
+        """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
+        return self.fields or self.found.names
+
+    @property
+    def encoder(self) -> Path | None:
+        """The folder that `--model` names, None without it."""
+        return None if self.model is None else Path(self.model.removeprefix(STATIC))
+
+    @property
+    def starts(self) -> bool:
+        """Whether a static encoder is made here, in DIR/start."""
+        return self.model is None or self.model.startswith(STATIC)
+
+    @property
+    def base(self) -> Path:
+        """The folder of the model that is trained."""
+        return self.output / "start" if self.starts or self.encoder is None else self.encoder
+
+    @property
+    def trained(self) -> Path:
+        """The folder of the model after training."""
+        return self.output / "run" / "model"
+
+    @property
+    def untrained(self) -> dict[str, Path]:
+        """The models that a user could take without training, by their names in the verdict."""
+        found = {UNTRAINED: self.base} if self.starts else {}
+        if self.encoder is not None:
+            name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
+            found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
+        return found
+
+    @functools.cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The fields that hits show: the given ones, or those that the inputs have under usual names."""
+        from clearspan.adapt.fields import find_kept
+
+        if self.keep_fields:
+            return () if self.keep_fields == (NONE,) else self.keep_fields
+        title = self.titles[:1] if self.titles else ()
+        return (*title, *(name for name in find_kept(self.inputs, self.encoding) if name not in title))
+
+    @property
+    def id_field(self) -> str | None:
+        """The field of a text's id: the first that is kept, apart from the title."""
+        return next((name for name in self.kept if not self.titles or name != self.titles[0]), None)

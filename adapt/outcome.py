@@ -1,0 +1,61 @@
+"""What the verdicts come to: which of them decides, which system to take, and the model and weight that it needs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.options import BM25
+from clearspan.eval.verdict import System, Verdict
+
+ENOUGH_QUESTIONS = 50
+"""From this number on, the user's questions decide, otherwise the held-out texts: of fewer, the interval of a
+difference is wider than most differences.
+"""
+BESIDE = f" + {BM25}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome.
+
+    Attributes:
+        verdict: the verdict that decides.
+        other: the other one, if there are questions.
+        model: name of the winner's model; where BM25 alone wins, that of the best model that needs no training.
+        weight: its weight beside BM25, 0 for BM25 alone and None for the model alone.
+    """
+
+    verdict: Verdict
+    other: Verdict | None
+    model: str
+    weight: float | None
+
+    @property
+    def winner(self) -> System:
+        return self.verdict.system(self.verdict.winner)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of adapt.json."""
+        found = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
+        others = {f"{self.other.task}": summary(self.other)} if self.other else {}
+        return {**found, "others": others}
+
+
+def decide(verdicts: Verdicts) -> Outcome:
+    """Return the outcome of the verdicts."""
+    held_out, questions = verdicts.held_out, verdicts.questions
+    is_by_questions = questions is not None and questions.num_queries >= ENOUGH_QUESTIONS
+    verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)
+    winner = verdict.system(verdict.winner)
+    if winner.name == BM25:
+        behind = next(each for each in verdict.systems if not each.is_trained and each.name != BM25)
+        return Outcome(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
+    return Outcome(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
+
+
+def summary(verdict: Verdict) -> dict[str, Any]:
+    """Return the figures of a verdict, for adapt.json."""
+    names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
+    counts = ("num_queries", "num_texts", "num_collection")
+    found = {name: getattr(verdict, name) for name in (*names, *counts)}
+    return {**found, "mrr": {system.name: system.mrr for system in verdict.systems}}

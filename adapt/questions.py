@@ -1,0 +1,117 @@
+"""Questions of the user's own, each with the text that should be found: `--queries` of `clearspan adapt`.
+
+    queries file: query,text ─────────────────────────────────> questions.jsonl: query, text
+                  query,id ──> the records with these ids ──────┘
+
+The inputs are read once, if the file names ids.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from clearspan.common import files
+from clearspan.common.commands import UsageError
+from clearspan.common.options import Flag, Options
+from clearspan.common.options import run as run_command
+from clearspan.common.progress import counted
+from clearspan.common.queries import Query, read_queries
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import encoding_named
+from clearspan.pipelines.readers import TABLES, read_pieces
+from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.records import Piece, Reading
+from clearspan.pipelines.units.plan import find_inputs
+
+PROG = "python -m clearspan.adapt.questions"
+NAMED = 3
+"""Number of ids that a message names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions(Options):
+    """The command."""
+
+    queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
+    inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
+    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE")]
+    id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
+    text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
+    encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    frame = {"name": "questions", "description": __doc__}
+    return run_command(Questions, work, argv, prog, (PipelineError, ValueError, OSError), **frame)
+
+
+def work(options: Questions) -> int:
+    """Write the questions with their texts."""
+    queries = read_queries(options.queries)
+    if without := [query.place for query in queries if not query.has_answer]:
+        raise UsageError(
+            f"--queries {options.queries}: {counted(len(without), 'row')} without the right text or its id, e.g. "
+            f"{without[0]}: give a column text or id"
+        )
+    texts = _texts_of([query for query in queries if query.answer_id is not None], options)
+    rows = [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
+    if not options.output.is_file() or options.output.read_bytes() != lines:
+        files.write_bytes(options.output, lines)
+    return 0
+
+
+def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:
+    return [query.answer_text or ""] if query.answer_id is None else texts[query.answer_id]
+
+
+def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[str]]:
+    """Return the texts of the records with the ids that queries name, by id.
+
+    Raises:
+        UsageError: no field of ids is known, or no record has an id.
+        PipelineError: an input cannot be read.
+    """
+    wanted = {query.answer_id: query.place for query in queries if query.answer_id is not None}
+    if not wanted:
+        return {}
+    if options.id_field is None:
+        raise UsageError(
+            f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
+            "name it first in --keep-fields, or give a column text"
+        )
+    found: dict[str, list[str]] = {}
+    for name, text in _records(options, options.id_field):
+        if name in wanted:
+            found.setdefault(name, []).append(text)
+    if missing := [name for name in wanted if name not in found]:
+        shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
+        raise UsageError(
+            f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
+            f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
+        )
+    return found
+
+
+def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
+    """Yield (id, text) of every record that has both."""
+    names = (id_field, options.text_field or "text")
+    encoding = options.encoding and encoding_named(options.encoding)
+    reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
+    inputs = find_inputs(options.inputs, reading)
+    pieces = [Piece(entry, 0, None) for entry in inputs.files if entry.format in TABLES]
+    for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
+        if not isinstance(record.value, dict):
+            continue
+        if columns := chosen(list(record.value), reading):
+            name, text = (record.value[column] for column in columns)
+            if isinstance(text, str) and name is not None and not isinstance(name, float):
+                yield str(name), text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

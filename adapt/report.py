@@ -1,0 +1,162 @@
+"""The report of `clearspan adapt`, and its last lines on the terminal: the verdict in words and in bars.
+
+verdicts, the run's metrics.jsonl, the commands ──> write ──> DIR/report.html
+                                                └─> lines ──> the terminal
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from clearspan.common import terminal
+from clearspan.common.progress import counted
+from clearspan.eval.details import Cell, Table
+from clearspan.eval.report.figures import Bar, Bars, text_bars
+from clearspan.eval.report.html import Section, write_report
+from clearspan.eval.report.outcome import cut
+from clearspan.eval.verdict import Example, System, Verdict
+from clearspan.train.curves import NEVER_BETTER, learning_curves, never_better
+
+REPORT = "report.html"
+QUERIES = {"titles": "held-out title", "crops": "held-out crop", "questions": "question"}
+"""Task of a verdict -> what a query is."""
+HEADINGS = {"titles": "Held-out titles", "crops": "Crops of held-out texts", "questions": "Your questions"}
+_TITLE = "Which search finds your texts"
+_COMPARED = "All of these rank the same texts for the same queries."
+_FIGURES = (
+    "MRR: the mean of 1 / rank of the right text, in percent. In brackets: the 95 % interval, by bootstrap over the "
+    "queries. The weight of a model beside BM25 was chosen on other queries."
+)
+_CURVE = "The dev score is MRR on the half of the held-out texts that picks the checkpoint; step 0 is before training."
+_EXAMPLES = "Queries that the two compared systems answer differently: one that the trained one wins, one it loses."
+
+
+def write(
+    folder: Path,
+    verdict: Verdict,
+    other: Verdict | None = None,
+    *,
+    metrics: Path | None = None,
+    origin: str = "",
+    steps: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the report; return its path.
+
+    Args:
+        folder: DIR, which a search takes.
+        verdict: the verdict that decides.
+        other: the other one, if there are the user's questions.
+        metrics: the metrics.jsonl of the run, for the learning curve.
+        origin: what DIR/model is, in words.
+        steps: name -> command of each step.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    curves = learning_curves({"trained": metrics}) if metrics else []
+    notes = [*verdict.notes, *([f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else [])]
+    sections = [Section("Outcome", "\n\n".join(notes), figures=[bars(verdict), *curves])]
+    if other:
+        text = "\n\n".join([other.sentence, *other.notes])
+        sections.append(Section(HEADINGS[other.task], text, figures=[bars(other)]))
+    if tables := examples(verdict):
+        sections.append(Section("Examples", _EXAMPLES, tables))
+    systems = [(system.name, described(system)) for system in verdict.systems]
+    sections += [
+        Section("What was compared", _COMPARED, [Table(("system", "what it is"), systems)]),
+        Section("How to use it", _taken(folder, verdict, origin), commands=_commands(folder)),
+        Section("Figures", _FIGURES, [_table(each) for each in (verdict, other) if each], folded=True),
+    ]
+    if curves:
+        sections[-1] = Section("Figures", f"{_FIGURES} {_CURVE}", sections[-1].tables, folded=True)
+    if steps:
+        each = Table(("step", "command"), list(steps.items()))
+        sections.append(Section("Commands", tables=[each], folded=True, note=counted(len(steps), "step")))
+    path = folder / REPORT
+    write_report(path, _TITLE, sections, f"{verdict.sentence}\n\n{_counts(verdict)}")
+    return path
+
+
+def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> list[str]:
+    """Return the lines on the terminal: of each verdict the outcome, the systems as bars where they fit, and remarks.
+
+    Args:
+        width: cells per line.
+    """
+    found: list[str] = []
+    for each in filter(None, (verdict, other)):
+        figure = bars(each)
+        drawn = text_bars(figure, width)
+        rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in each.systems]
+        found += [f"{each.word}: {each.sentence}", figure.unit, *(drawn or rows), *each.notes]
+    return [terminal.printable(line) for line in found]
+
+
+def bars(verdict: Verdict) -> Bars:
+    """Return every system's score with its interval, best first; the one to take stands out."""
+    rows = [
+        Bar(each.name, each.mrr, each.low, each.high, _weight(each), each.name == verdict.winner)
+        for each in verdict.systems
+    ]
+    return Bars(rows, f"MRR, %, {_counts(verdict)}")
+
+
+def described(system: System) -> str:
+    """Return what a system is, in a line."""
+    if system.weight is None:
+        return system.about
+    return f"{system.about} (weight of the model {system.weight:.2g}, of BM25 {1 - system.weight:.2g})"
+
+
+def _taken(folder: Path, verdict: Verdict, origin: str) -> str:
+    kept = f" {folder / 'model'} is {origin}." if origin else ""
+    return f"Take {verdict.winner}.{kept} The folder holds all that a search needs:"
+
+
+def _commands(folder: Path) -> list[str]:
+    return [f'clearspan search {folder} "your question"', f"clearspan serve {folder}"]
+
+
+def examples(verdict: Verdict) -> list[Table]:
+    """Return the first query that the trained system wins, and the first that it loses, if there are such."""
+    won = [each for each in verdict.examples if _before(each.rank, each.rank_untrained)]
+    lost = [each for each in verdict.examples if _before(each.rank_untrained, each.rank)]
+    return [
+        _example(f"{verdict.best_trained} {word}", verdict, each[0])
+        for word, each in (("wins", won), ("loses", lost))
+        if each
+    ]
+
+
+def _before(rank: int, other: int) -> bool:
+    """Return whether a rank is better than another one; 0 is the rank of a text that was not ranked."""
+    return rank != other and rank > 0 and (other == 0 or rank < other)
+
+
+def _example(outcome: str, verdict: Verdict, example: Example) -> Table:
+    rows = [("query", cut(example.query)), ("right text", cut(example.text))]
+    if example.rank != 1:
+        rows.append((f"first for {verdict.best_trained}", cut(example.first)))
+    if example.rank_untrained != 1:
+        rows.append((f"first for {verdict.best_untrained}", cut(example.first_untrained)))
+    ranks = f"rank {example.rank:,}; {verdict.best_untrained}: rank {example.rank_untrained:,}"
+    return Table(("", ""), rows, f"{outcome}: {ranks}")
+
+
+def _table(verdict: Verdict) -> Table:
+    rows = [
+        (each.name, Cell(each.mrr, f"[{each.low:.1f}, {each.high:.1f}]", each.name == verdict.winner), _weight(each))
+        for each in verdict.systems
+    ]
+    change = f"{verdict.difference:+.2f} [{verdict.low:+.1f}, {verdict.high:+.1f}]"
+    caption = f"{HEADINGS[verdict.task]}: {verdict.best_trained} minus {verdict.best_untrained}: {change}"
+    return Table(("system", "MRR", "weight"), rows, caption)
+
+
+def _weight(system: System) -> str:
+    return "" if system.weight is None else f"weight {system.weight:.2g}"
+
+
+def _counts(verdict: Verdict) -> str:
+    whole = f" of {verdict.num_collection:,}" if verdict.num_collection > verdict.num_texts else ""
+    queries = counted(verdict.num_queries, QUERIES[verdict.task])
+    return f"{queries} among {verdict.num_texts:,}{whole} texts"

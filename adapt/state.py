@@ -1,0 +1,55 @@
+"""DIR/adapt.json: the commands of the finished steps, the hash of the given model, and the verdict once it is known."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clearspan.adapt.options import Adapt
+from clearspan.common import files
+from clearspan.common.commands import UsageError
+from clearspan.common.model_forms import STATIC, misnamed
+from clearspan.common.sealed import seal, unseal
+
+STATE = "adapt.json"
+FORMAT = 2
+"""Version of the steps and of what they leave: a folder of another one is refused, not mixed."""
+
+
+def read_state(options: Adapt) -> dict[str, Any]:
+    """Return the content of `adapt.json`: the commands of the finished steps by name, the hash of the given model, and
+    the verdict once there is one.
+
+    Raises:
+        UsageError: the model is no folder, or is another one than that of the finished steps, or the output is in it or
+            holds something else.
+    """
+    from clearspan.common.encoder.fingerprint import model_sha256
+
+    given, path = options.encoder, options.output / STATE
+    if options.model is not None and (problem := misnamed(options.model, STATIC)):
+        raise UsageError(f"--model {options.model!r}: {problem}")
+    if given is not None and not given.is_dir():
+        raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
+    if given is not None and options.output.resolve().is_relative_to(given.resolve()):
+        raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
+    state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
+    if not path.is_file():
+        if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
+            raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
+        return state
+    try:
+        saved = unseal(path.read_bytes(), optional=True)
+        is_earlier = saved.get("format") != FORMAT
+        same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else error
+        raise UsageError(f"{path}: is not a file of this command ({reason}): name another --output") from None
+    if is_earlier:
+        raise UsageError(f"--output {options.output}: another version of this command made it: name another --output")
+    if not same:
+        raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
+    return state
+
+
+def save(folder: Path, state: Mapping[str, Any]) -> None:
+    files.write_bytes(folder / STATE, seal(state, indent=2))

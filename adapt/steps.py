@@ -1,0 +1,197 @@
+"""The steps of `clearspan adapt`: commands of this project, in their order."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.recipe import Choice, planned
+from clearspan.common.commands import Option, words
+from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
+
+PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
+DISTILL = ("clearspan.train.distill", "distill")
+QUESTIONS, JUDGE = ("clearspan.adapt.questions", "questions"), ("clearspan.adapt.judging", "judge")
+"""Modules of the steps, each with the start of its error lines."""
+COMPARING = (PIPELINES[0], QUESTIONS[0], JUDGE[0])
+"""Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
+VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
+"""Names in the output folder."""
+MINED, NEAREST = 8, 64
+"""Hard negatives of each title, and the number of nearest texts that they are taken from."""
+MIN_TOKENS = 16
+VOCABULARY, DIMS = 8192, 1024
+"""The sizes of a static encoder that is made here."""
+
+
+class Step(NamedTuple):
+    """A command of this project.
+
+    Attributes:
+        name: its key in `adapt.json`.
+        about: what it does, for the line before it.
+        prefix: the start of its error lines.
+    """
+
+    name: str
+    about: str
+    module: str
+    prefix: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return shlex.join(["python", "-m", self.module, *self.words])
+
+    @property
+    def compares(self) -> bool:
+        """Whether the command is run on every call, since it compares its inputs itself."""
+        return self.module in COMPARING
+
+
+def names(options: Adapt) -> list[str]:
+    """Return the names of all steps, in order."""
+    of_model = {"tokenizer": options.model is None, "start": options.starts}
+    needed = of_model | {"mine": options.titles is not None, "questions": options.queries is not None}
+    every = ("tokenizer", "texts", "start", "mine", "train", "questions", "judge", "embed")
+    return [name for name in every if needed.get(name, True)]
+
+
+def title(step: Step, options: Adapt) -> str:
+    """Return the line before a step's command."""
+    every = names(options)
+    return f"{every.index(step.name) + 1}/{len(every)} {step.name}: {step.about}"
+
+
+def steps(options: Adapt) -> Iterator[Step]:
+    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote."""
+    folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
+    tokenizer = given or folder / "tokenizer"
+    if given is None:
+        about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
+        yield Step("tokenizer", about, *PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
+    yield _texts(options, texts, tokenizer)
+    if options.starts:
+        source = {"tokenizer": tokenizer} if given is None else {"model": given}
+        command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
+        about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
+        yield Step("start", about, *DISTILL, command)
+    dataset = texts
+    if options.titles:
+        dataset = folder / "mined"
+        about = "for each title, texts that the model as it is takes for its own"
+        yield Step("mine", about, *PIPELINES, _mine(options, texts, dataset))
+    yield _train(options, dataset)
+    questions = folder / QUESTIONS_FILE if options.queries else None
+    if options.queries:
+        about = f"the questions of {options.queries}, each with its text"
+        yield Step("questions", about, *QUESTIONS, _questions(options))
+    yield _judge(options, texts, questions)
+
+
+def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
+    line: dict[str, Option] = {"holdout_fraction": options.holdout_fraction, "tokenizer": tokenizer, "output": texts}
+    line |= {"dedup": True, "input": options.inputs, "encoding": options.encoding}
+    if options.titles:
+        named = f"pairs of {' and '.join(options.titles)}"
+        if not options.fields:
+            where = ", ".join(filter(None, ["found by their names", options.found.note]))
+            named += f" ({where}; --text-field NAME takes texts without titles)"
+        chosen = ",".join(options.prompt_name) or None
+        if options.starts and any(options.known_prompts.texts.values()):
+            chosen = NONE
+        command = ("pairs", *words({**line, "fields": ",".join(options.titles), "prompt_name": chosen}))
+    else:
+        named = "texts" if options.alone else "texts (no columns of title and text found)"
+        least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
+        reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
+        command = ("documents", *words({**line, **reading, "min_tokens": least}))
+    about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
+    if any(options.known_prompts.texts.values()):
+        about += f"; {prompts_in_words(options)}"
+    return Step("texts", about, *PIPELINES, command)
+
+
+def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
+    chosen = ",".join(options.prompt_name) or None
+    line: dict[str, Option] = {"model": options.base, "prompt_name": chosen, "negatives": MINED, "range_max": NEAREST}
+    return ("mine", str(texts), *words({**line, "output": dataset}))
+
+
+def _train(options: Adapt, dataset: Path) -> Step:
+    unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
+    keys, choice = recipe_keys(options, dataset), unknown
+    if (dataset / "manifest.json").is_file() and options.base.is_dir():
+        titled = options.titles is not None
+        choice = planned(
+            dataset,
+            options.output / "texts",
+            options.base,
+            keys,
+            options.overrides,
+            titled,
+            options.starts,
+            options.recipe,
+        )
+    keys += [*choice.changes, *options.overrides]
+    command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
+    return Step("train", choice.reason, *TRAIN, command)
+
+
+def _questions(options: Adapt) -> tuple[str, ...]:
+    line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
+    text = options.titles[1] if options.titles else options.text_field
+    return tuple(words({**line, "id_field": options.id_field, "text_field": text, "output": _file(options)}))
+
+
+def _file(options: Adapt) -> Path:
+    return options.output / QUESTIONS_FILE
+
+
+def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
+    untrained = [f"{name}={path}" for name, path in options.untrained.items()]
+    line: dict[str, Option] = {"data": texts, "trained": options.trained, "untrained": untrained}
+    line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
+    what = "held-out titles" if options.titles else "crops of held-out texts"
+    about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
+    about += f"{' and of your questions' if questions else ''} among all texts"
+    return Step("judge", about, *JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
+
+
+def embedding(options: Adapt) -> Step:
+    """Return the last step, which embeds the collection with the model of the verdict, DIR/model."""
+    model = options.output / "model"
+    line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
+    line |= {"keep_text": True, "keep_fields": ",".join(options.kept) or None}
+    line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
+    command = _line("embed", options, **line, output=options.output / VECTORS)
+    return Step("embed", "the vectors of all texts, by the model of the verdict, to search", *PIPELINES, command)
+
+
+def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
+    """Return the words of a command that reads the texts alone."""
+    line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
+    if options.titles:
+        line["text_field"] = options.titles[1]
+    else:
+        line |= {"text_field": options.text_field, "text_per": options.text_per}
+    return (command, *words({**line, **more}))
+
+
+def prompts_in_words(options: Adapt) -> str:
+    """Return what training puts before titles and texts, of a model that has prompts."""
+    prompts = options.prompts
+    if options.starts:
+        return "no prompts, since a static encoder has none"
+    if not options.titles:
+        return "no prompts, since crops have none: the trained model is used without"
+    line = f"{shown(prompts.query)} before titles, {shown(prompts.document)} before texts"
+    unused = "" if options.prompt_name else options.known_prompts.unused(QUERY, DOCUMENT)
+    return f"{line} ({unused})" if unused else line
+
+
+def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
+    """Return the keys that any recipe needs here, as key=value."""
+    paths = {"data.text.path": dataset, "data.text.validation": dataset / "validation", "model.path": options.base}
+    keys = {**paths, "output": options.output / "run", "training.eval_data": "heldout"}
+    return [f"{key}={value}" for key, value in keys.items()]

@@ -1,0 +1,93 @@
+"""A file of queries: what a user would search for and, where it is known, what should be found.
+
+    questions.txt      a query a line
+    questions.csv      columns query and, if known, text (the right text) or id (its id); .tsv and .jsonl alike
+
+Rows with the same query are one query with several right answers: that is for the reader of the list to decide.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clearspan.common.records import DataError, MissingDataError, csv_records, json_records, read_lines, string_field
+
+TABLES = (".csv", ".tsv")
+JSON_LINES = (".jsonl", ".json")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query.
+
+    Attributes:
+        text: the query.
+        answer_text: the text that should be found; None: not given.
+        answer_id: the id of that text, as it is written; None: not given.
+        place: the file and line that it comes from, for messages.
+    """
+
+    text: str
+    answer_text: str | None = None
+    answer_id: str | None = None
+    place: str = ""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether it is known what should be found."""
+        return self.answer_text is not None or self.answer_id is not None
+
+
+def read_queries(path: str | Path) -> list[Query]:
+    """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
+
+    Blank lines are skipped. A blank `text` or `id` is one that is not given.
+
+    Raises:
+        DataError: the file cannot be read or holds no query, a row has no query, or both a text and an id.
+    """
+    path = Path(path)
+    try:
+        queries = list(_read(path))
+    except MissingDataError as error:
+        raise DataError(str(error)) from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    if not queries:
+        raise DataError(f"{path}: holds no query: write one on each line")
+    return queries
+
+
+def _read(path: Path) -> Iterator[Query]:
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        for place, row in csv_records(path, ("query",)):
+            yield _query(row, place)
+    elif suffix in JSON_LINES:
+        for place, record in json_records(path):
+            yield _query(record, place)
+    else:
+        for number, line in enumerate(read_lines(path), start=1):
+            if line.strip():
+                yield Query(line.strip(), place=f"{path}:{number}")
+
+
+def _query(record: Mapping[str, Any], place: str) -> Query:
+    text = string_field(record, "query", place).strip()
+    if not text:
+        raise DataError(f"{place}: the query is empty: write one, or remove the row")
+    answers = {name: _answer(record, name, place) for name in ("text", "id")}
+    if None not in answers.values():
+        raise DataError(f"{place}: has both a text and an id: give one of them, by which to find the right text")
+    return Query(text, answers["text"], answers["id"], place)
+
+
+def _answer(record: Mapping[str, Any], name: str, place: str) -> str | None:
+    """Return the content of a field of an answer; None if it is missing or blank. An id may be a whole number."""
+    value = record.get(name)
+    if value is None:
+        return None
+    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return string_field(record, name, place).strip() or None

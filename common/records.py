@@ -1,0 +1,130 @@
+"""Read lines, tables and JSON lines of UTF-8 text, with errors that name the file and the line."""
+
+import csv
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearspan.common.delimited import are_quotes, form_of
+
+HEAD_LINES = 1000
+"""Lines of a table from which its delimiter is inferred."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class DataError(ValueError):
+    """A data file is malformed. The message names the file, the line and the remedy, in one line."""
+
+
+class MissingDataError(Exception):
+    """A data file does not exist. The message names it in one line."""
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a UTF-8 or Latin-1 file without LF, CR LF or a UTF-8 byte order mark.
+
+    Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a line is not UTF-8.
+    """
+    try:
+        file = path.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingDataError(f"no file {path}") from None
+    with file:
+        for number, line in enumerate(file, start=1):
+            try:
+                may_have_mark = number == 1 and encoding == "utf-8"
+                yield line.decode("utf-8-sig" if may_have_mark else encoding).removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line; convert the file to UTF-8"
+                ) from None
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a UTF-8 csv or tsv, each with the number of its first line (`common.delimited`: its form).
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a line is not UTF-8, or quotes do not match.
+    """
+    lines = [f"{line}\n" for line in read_lines(path)]
+    is_tsv = path.suffix.lower() == ".tsv"
+    form = form_of(lines[:HEAD_LINES], is_tsv, lambda: are_quotes(line.encode("utf-8", "replace") for line in lines))
+    rows = csv.reader(lines, **form)
+    number = 1
+    try:
+        for fields in rows:
+            yield number, fields
+            number = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{number}: not a csv row ({error}): enclose a text that contains quotes in quotes, and double its "
+            "own quotes"
+        ) from None
+
+
+def csv_records(path: Path, required: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (file and line, field -> text) for each row of a UTF-8 csv with a header.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the header lacks a required field, or a row is malformed.
+    """
+    header: list[str] = []
+    for number, row in csv_rows(path):
+        place = f"{path}:{number}"
+        if not header:
+            header = row
+            if not set(required) <= set(header):
+                raise DataError(f"{place}: expected a header with {', '.join(required)}, found {head(','.join(row))}")
+        elif len(row) != len(header):
+            raise DataError(f"{place}: expected {len(header)} fields, as in the header, found {len(row)}")
+        else:
+            yield place, dict(zip(header, row, strict=True))
+
+
+def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (file and line, object) for each line of a jsonl file that is not blank.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a line is no JSON object.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            place = f"{path}:{number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{place}: not JSON ({error}): {head(line)}") from None
+            if not isinstance(record, dict):
+                raise DataError(f"{place}: expected a JSON object, found {head(line)}")
+            yield place, record
+
+
+def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
+    """Return the string of a record's field.
+
+    Args:
+        place: file and line, for the message.
+
+    Raises:
+        DataError: the field is missing, no string, or holds half of a character.
+    """
+    value = record.get(field)
+    if not isinstance(value, str):
+        raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")
+    if surrogate := _SURROGATE.search(value):
+        raise DataError(f"{place}: field {field} holds {surrogate[0]!r}, half of a character: write the whole one")
+    return value
+
+
+def head(text: str, limit: int = 60) -> str:
+    """Return the beginning of a text, quoted for an error message."""
+    return repr(text if len(text) <= limit else text[:limit] + "…")

@@ -1,0 +1,119 @@
+"""What each system of a verdict finds, alone and beside BM25, with weights that other queries chose.
+
+    rounds of (queries that choose, queries that are judged) ─┐
+    vectors of a model and of BM25 ───────────────────────────┴──> Result: its weight, a rank for each judged query
+
+Held-out titles have one round: the half that picks checkpoints chooses, the other half is judged. A user's questions
+are few, so there are two: each half is judged with the weight that the other half chooses, and all questions count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common import same_text
+from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut
+from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.files import DataError
+from clearspan.eval.models.hybrid import WEIGHTS, Beside, best_weight
+from clearspan.eval.models.similarity import Vectors
+from clearspan.eval.ranks import Ranks, ranks
+
+MOST_CHOOSING = 2000
+"""Most queries that choose."""
+BESIDE = " + BM25"
+"""End of the name of a model beside BM25."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A system and what it finds.
+
+    Attributes:
+        weight: the weight beside BM25 that all queries that choose prefer; None: the model or BM25 alone.
+        chosen_by: MRR, as a fraction of 1, by which it is compared with others of its kind.
+        ranks: of the judged queries.
+    """
+
+    name: str
+    about: str
+    is_trained: bool
+    weight: float | None
+    chosen_by: float
+    ranks: Ranks
+
+    @property
+    def reciprocal(self) -> NDArray[np.float64]:
+        """The reciprocal ranks of the judged queries, (m,)."""
+        return self.ranks.reciprocal
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The queries of a verdict, and the texts that are ranked.
+
+    Attributes:
+        collection: all queries, those that choose and those that are judged.
+        rounds: the rows of queries that choose, and of queries that are judged by what they chose.
+    """
+
+    collection: Collection
+    rounds: Sequence[tuple[Ints, Ints]]
+
+    @classmethod
+    def of_halves(cls, held: HeldOut) -> "Contest":
+        """Return the contest of held-out texts.
+
+        Raises:
+            DataError: too few of them pick checkpoints.
+        """
+        judged = held.collection
+        if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
+            raise DataError(
+                f"{held.files[0].parent}: too few texts choose weights, {FEWEST_TEXTS} are needed: {HOLD_OUT}"
+            )
+        number = min(MOST_CHOOSING, len(held.picking.queries))
+        both = judged.joined(held.picking.part(range(number)))
+        rows = np.arange(len(both.queries))
+        return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
+
+    @classmethod
+    def crossed(cls, questions: HeldOut) -> "Contest":
+        """Return the contest of questions, halved by their hashes."""
+        collection = questions.collection
+        side = np.array([same_text.digest(query)[0] & 1 for query in collection.queries], bool)
+        one, other = np.flatnonzero(side), np.flatnonzero(~side)
+        return cls(collection, [(one, other), (other, one)])
+
+    @property
+    def judged(self) -> Ints:
+        """The rows of the judged queries, in the order of all results."""
+        return np.concatenate([judged for _, judged in self.rounds])
+
+    @property
+    def choosing(self) -> Ints:
+        """The rows of the queries that choose."""
+        return np.concatenate([choosing for choosing, _ in self.rounds])
+
+    def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> Result:
+        """Return what a model, or BM25, finds by its vectors of all queries and texts."""
+        found = ranks(*vectors, self.collection)
+        chosen_by = found.reciprocal[self.choosing].mean()
+        return Result(name, about, is_trained, None, float(chosen_by), found.part(self.judged))
+
+    def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> Result:
+        """Return what a model finds beside BM25."""
+        choosing = np.unique(self.choosing)
+        grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
+        found = []
+        for chooses, judged in self.rounds:
+            weight = best_weight(grid[:, np.isin(choosing, chooses)])
+            part = self.collection.part(judged.tolist())
+            found.append(ranks(*vectors.part(judged).vectors(weight), part))
+        whole = Ranks.concatenate(found)
+        weight = best_weight(grid)
+        is_crossed = len(self.rounds) > 1  # a weight that all of them chose would flatter them
+        chosen_by = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
+        return Result(f"{name}{BESIDE}", f"{about}, beside BM25", is_trained, weight, float(chosen_by), whole)

@@ -1,0 +1,38 @@
+"""Two crops of a text that do not overlap: without labels, one is the query and the other the document to find.
+
+A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
+the same in every run and for every model.
+"""
+
+from clearspan.common.words import word_spans
+from clearspan.eval.data.dataset_texts import SEED
+from clearspan.shards import keyed
+
+FEWEST_WORDS, MOST_WORDS = 4, 64
+"""Bounds of a crop's length."""
+
+
+def crops(text: str, number: int) -> tuple[str, str] | None:
+    """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
+
+    A crop's length is uniform between half of the most and the most words that it can have: half of the text's, at most
+    `MOST_WORDS`. The words that are left over fall at random before, between and after the two.
+
+    Args:
+        number: id of the text, which with SEED determines the draws.
+    """
+    spans = word_spans(text)
+    most = min(MOST_WORDS, len(spans) // 2)
+    if most < FEWEST_WORDS:
+        return None
+    fewest = max(FEWEST_WORDS, most // 2)
+    key = keyed.mix(SEED, number)
+    draws = [keyed.shift(keyed.draw(key, j), 1) for j in range(1, 6)]
+    first, second = (fewest + draw % (most - fewest + 1) for draw in draws[:2])
+    free = len(spans) - first - second
+    before, until = sorted(draw % (free + 1) for draw in draws[2:4])
+    one, other = (
+        text[spans[start][0] : spans[start + length - 1][1]]
+        for start, length in ((before, first), (until + first, second))
+    )
+    return (one, other) if draws[4] % 2 else (other, one)

@@ -1,0 +1,118 @@
+"""Texts of a dataset of token ids, decoded in batches by the dataset's own tokenizer.
+
+    shards ──> examples, or those with the lowest hashes of their ids ──> ids of each column ──> texts without prompts
+
+A sample depends only on the ids of the examples, not on shards or their order. Memory holds one batch at a time, and
+the hashes of a sample.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clearspan.common.fast_tokenizer import TokenizerError, load
+from clearspan.common.records import DataError
+from clearspan.common.token_ids import without_prompt
+from clearspan.shards import Dataset, ShardError, keyed
+from clearspan.shards.manifest import ManifestError
+
+SEED = 0
+"""Part of the key under which samples of ids, and places of crops, are drawn."""
+DECODED = 1024
+"""Number of texts that are decoded at a time; `tokenizers` decodes them in several threads."""
+_POSITIVE = re.compile(r"positive(_\d+)?")
+Row = tuple[int, tuple[str, ...]]
+"""The id of an example and its texts: one, or a title and the texts that it should find."""
+
+
+class DatasetTexts:
+    """The texts of a dataset: iterating yields a `Row` for each example.
+
+    Args:
+        folder: of a dataset of documents, sentences or triplets. Of triplets, the first text and the positive ones.
+        limit: most examples; of more, those with the lowest hashes of their ids.
+
+    Raises:
+        DataError: the folder is no dataset of text; (while reading) a shard is damaged.
+    """
+
+    def __init__(self, folder: str | Path, limit: int) -> None:
+        self.folder, self._limit = str(folder), limit
+        try:
+            self._dataset = Dataset(folder)
+            kind = self._dataset.kind
+            if not kind.has_tokens:
+                raise DataError(f"{folder}: holds {kind.name}, not text: give documents, sentences or triplets")
+            self._prompts = self._dataset.manifest.prompts
+            tokenizer = (self._dataset.local_tokenizer() / "tokenizer.json").read_bytes()
+            self.tokenizer = load(tokenizer, prompts=self._prompts.values())
+        except (ManifestError, ShardError, TokenizerError) as error:
+            raise DataError(str(error)) from None
+
+    def __len__(self) -> int:
+        """The number of examples in the dataset, whatever the limit."""
+        return self._dataset.num_examples
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether the examples are pairs of a title, or another first text, and the text that it should find."""
+        return self._dataset.kind.name == "triplets"
+
+    def as_read(self, text: str) -> str:
+        """Return what the dataset would hold of a text: what its tokenizer gives back, cut at the dataset's length."""
+        options = self._dataset.manifest.fingerprint.get("options", {})
+        prompt = self._prompts.get("positive" if self.is_of_pairs else "tokens", "")
+        ids = self.tokenizer.encode(prompt + text, add_special_tokens=False).ids
+        most = options.get("max_tokens") if options.get("long") == "cut" else None
+        return without_prompt(self.tokenizer, [ids[:most]], prompt)[0]
+
+    def __iter__(self) -> Iterator[Row]:
+        try:
+            if self._limit <= 0:
+                return
+            highest = _highest_hash(self._dataset, self._limit) if len(self) > self._limit else None
+            for batch in self._dataset:
+                if highest is not None:
+                    batch = batch.filter(pa.array(_hashes(batch) <= highest))
+                for start in range(0, len(batch), DECODED):
+                    yield from self._decoded(batch.slice(start, DECODED))
+        except (ManifestError, ShardError) as error:
+            raise DataError(str(error)) from None
+
+    def _decoded(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        names = ["tokens", *(name for name in batch.schema.names if _POSITIVE.fullmatch(name))]
+        columns = [self._texts(batch.column(name), name) for name in names]
+        numbers = batch.column("id").to_pylist()
+        for number, first, *others in zip(numbers, *columns, strict=True):
+            yield number, (first, *(text for text in others if text is not None))
+
+    def _texts(self, column: pa.Array, name: str) -> list[str | None]:
+        prompt = self._prompts.get(name) or self._prompts.get(name.partition("_")[0], "")
+        ids = column.to_pylist()
+        texts = iter(without_prompt(self.tokenizer, [each for each in ids if each is not None], prompt))
+        return [None if each is None else next(texts) for each in ids]
+
+
+def lowest(rows: Iterable[Row]) -> list[Row]:
+    """Return rows in the order of the hashes of their ids, lowest first; examples of one id are copies, and one."""
+    by_id = dict(rows)
+    numbers = np.fromiter(by_id, np.int64, len(by_id))
+    order = np.argsort(keyed.mix(SEED, numbers), kind="stable") if len(numbers) else numbers
+    return [(number, by_id[number]) for number in numbers[order].tolist()]
+
+
+def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    hashes: NDArray[np.int64] = keyed.mix(SEED, batch.column("id").to_numpy())
+    return hashes
+
+
+def _highest_hash(dataset: Dataset, limit: int) -> int:
+    """Return the highest of the `limit` lowest hashes of different ids; memory holds twice as many and a batch's."""
+    kept = np.empty(0, np.int64)
+    for batch in dataset:
+        kept = np.unique(np.concatenate([kept, _hashes(batch)]))[:limit]
+    return int(kept[-1])

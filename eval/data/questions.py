@@ -1,0 +1,111 @@
+"""A user's questions among all texts of a dataset, each with the text that it should find: `--queries FILE`.
+
+    FILE: query,text or query,id ─┐
+    a dataset's texts ────────────┴──> the text of each answer ──> Collection
+
+An answer is a text of the dataset if it is the same text (`common.same_text`) after what the dataset did to it: its
+tokenizer's ids, cut at the dataset's length. An id is that of an example. An answer that the dataset does not have,
+such as one that was dropped as a copy of another, is counted, and its question is left out.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from clearspan.common import same_text
+from clearspan.common.progress import counted
+from clearspan.common.queries import Query, read_queries
+from clearspan.eval.data.dataset_texts import DatasetTexts
+from clearspan.eval.data.heldout import MOST_RANKED, HeldOut
+from clearspan.eval.data.heldout_folders import MANIFEST, PART, training_part
+from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.files import DataError, MissingDataError
+
+NAMED = 3
+"""Number of rows that a message names."""
+
+
+def read_questions(path: Path, data: Path) -> HeldOut:
+    """Read a file of questions as a collection of all texts of a dataset.
+
+    Args:
+        data: the folder of a dataset; its held-out part counts as a part of it.
+
+    Raises:
+        DataError: the file or the dataset is malformed, a question has no answer, or no answer is in the dataset.
+        MissingDataError: there is no dataset.
+    """
+    queries = read_queries(path)
+    if without := [query.place for query in queries if not query.has_answer]:
+        raise DataError(
+            f"{without[0]}: names no text that should be found ({counted(len(without), 'such row')}): give a column "
+            "text, or id"
+        )
+    if not (data / MANIFEST).is_file():
+        raise MissingDataError(f"{data} is no dataset of shards ({MANIFEST}), among whose texts {path} could be ranked")
+    whole = training_part(data) or data
+    folders = [folder for folder in (whole, whole / PART) if (folder / MANIFEST).is_file()]
+    datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
+    datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
+    documents, places, by_id = _ranked(queries, datasets)
+    found: dict[bytes, tuple[str, set[int]]] = {}
+    missing = []
+    for query in queries:
+        key = query.answer_text and same_text.digest(datasets[0].as_read(query.answer_text))
+        place = places.get(key) if key else by_id.get(query.answer_id or "")
+        if place is None:
+            missing.append(query.place)
+        else:
+            found.setdefault(same_text.digest(query.text), (query.text, set()))[1].add(place)
+    named = ", ".join(missing[:NAMED]) + ", ..." * (len(missing) > NAMED)
+    if not found:
+        raise DataError(f"{path}: no answer is a text of {whole} ({named}): give the texts as the dataset's inputs do")
+    relevant = [np.array(sorted(positions), np.int64) for _, positions in found.values()]
+    grades = [np.ones(len(each), np.int64) for each in relevant]
+    num_texts = sum(map(len, datasets))
+    is_sample = num_texts > sum(min(len(dataset), MOST_RANKED) for dataset in datasets)
+    about = f"Ranked are {'' if is_sample else 'all '}{len(documents):,} different texts of the dataset"
+    about += f", a sample of its {num_texts:,} that holds the right ones." if is_sample else "."
+    if missing:
+        about += f" Left out: {counted(len(missing), 'row')} whose answer is no text of the dataset: {named}."
+    return HeldOut(
+        Collection(documents, [text for text, _ in found.values()], relevant, grades),
+        None,
+        num_texts if is_sample else len(documents),
+        (path, *(folder / MANIFEST for folder in folders)),
+        {"left out (answer not in the dataset)": len(missing)} if missing else {},
+        about,
+    )
+
+
+def _ranked(
+    queries: Sequence[Query], datasets: Sequence[DatasetTexts]
+) -> tuple[list[str], dict[bytes, int], dict[str, int]]:
+    """Return the different texts of datasets, the place of each by its hash, and the places of ids that queries name.
+
+    Of more texts than a dataset's limit, a sample is taken, and the texts that queries name.
+    """
+    documents: list[str] = []
+    places: dict[bytes, int] = {}
+    by_id: dict[str, int] = {}
+    ids = {query.answer_id for query in queries if query.answer_id is not None}
+    answers = {
+        same_text.digest(datasets[0].as_read(query.answer_text)) for query in queries if query.answer_text is not None
+    }
+    for dataset in datasets:
+        passes = [(dataset, False)]
+        if len(dataset) > MOST_RANKED:
+            passes.append((DatasetTexts(dataset.folder, len(dataset)), True))
+        for texts, are_answers in passes:
+            for number, parts in texts:
+                for text in parts[1:] or parts:
+                    digest = same_text.digest(text)
+                    if are_answers and digest not in answers and str(number) not in ids:
+                        continue
+                    place = places.setdefault(digest, len(places))
+                    if place == len(documents):
+                        documents.append(text)
+                    if str(number) in ids:
+                        by_id.setdefault(str(number), place)
+    return documents, places, by_id

@@ -1,0 +1,158 @@
+"""A model beside BM25, `--model hybrid:DIR`: it ranks documents; other tasks are not scored with it.
+
+    score of a document = w z(model's score) + (1 - w) z(BM25's score)
+    z: the scores of one query over all documents, with mean 0 and deviation 1
+
+A task that has further queries, which it does not score, chooses w by them (`Beside.best_weight`); elsewhere it is
+`common.ranking.HYBRID_WEIGHT`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+
+from clearspan.common.model_forms import HYBRID
+from clearspan.common.ranking import DECIMALS, HYBRID_WEIGHT, scale_and_shift
+from clearspan.eval import ranks
+from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
+
+WEIGHTS = tuple(number / 10 for number in range(11))
+"""The weights of a model to choose from: from 0, BM25 alone, to 1, the model alone."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The vectors of m queries and n documents by a model and by BM25, and what scales the scores of each query.
+
+    Attributes:
+        dense: the model's vectors of queries and documents, (m, dim) and (n, dim).
+        words: BM25's, sparse.
+        dense_scales, words_scales: a and b, (m,) each, with which a x scores + b has mean 0 and deviation 1.
+    """
+
+    dense: tuple[Floats, Floats]
+    words: tuple[csr_array, csr_array]
+    dense_scales: tuple[NDArray[np.float64], NDArray[np.float64]]
+    words_scales: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
+        """Scale the scores of both over all documents."""
+        assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
+        assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
+        return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
+
+    def part(self, rows: slice | Ints) -> "Beside":
+        """Return some of the queries, and all documents."""
+        return Beside(
+            (self.dense[0][rows], self.dense[1]),
+            (self.words[0][rows], self.words[1]),
+            (self.dense_scales[0][rows], self.dense_scales[1][rows]),
+            (self.words_scales[0][rows], self.words_scales[1][rows]),
+        )
+
+    def vectors(self, weight: float) -> tuple[Joined, Joined]:
+        """Return vectors of queries and documents whose products are the scores with this weight, float32."""
+        (of_queries, of_documents), (counts, weights) = self.dense, self.words
+        scale, shift = (weight * each for each in self.dense_scales)
+        words_scale, words_shift = ((1 - weight) * each for each in self.words_scales)
+        # A last column adds the shift to each product of a query.
+        queries = np.column_stack([of_queries * scale[:, None], shift + words_shift]).astype(np.float32)
+        documents = np.column_stack([of_documents, np.ones(len(of_documents), np.float32)])
+        return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
+
+    def reciprocal_ranks(self, collection: Collection) -> NDArray[np.float64]:
+        """Return the reciprocal rank of each query by each of WEIGHTS, (weights, m).
+
+        A document that is behind the right one by both scores is so with any weight. Few are not, so that all weights
+        take little more time than one.
+        """
+        values = np.empty((len(WEIGHTS), len(self.dense[0])))
+        for start, dense in ranks.blocks(*self.dense):
+            words = products(self.words[0][start : start + len(dense)], self.words[1])
+            for row, (by_model, by_words) in enumerate(zip(dense, words, strict=True), start=start):
+                each = [
+                    _ranks_by_weight(
+                        self.dense_scales[0][row] * (by_model - by_model[right]).astype(np.float64),
+                        self.words_scales[0][row] * (by_words - by_words[right]).astype(np.float64),
+                        right,
+                        collection.precedence,
+                    )
+                    for right in collection.relevant[row]
+                ]
+                best = np.min(each, axis=0)
+                values[:, row] = np.where(best <= ranks.DEPTH, 1 / best, 0)
+        return values
+
+    def best_weight(self, collection: Collection) -> float:
+        """Return the weight with the highest MRR over these queries."""
+        return best_weight(self.reciprocal_ranks(collection))
+
+
+def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
+    """Return the one of WEIGHTS with the highest mean over queries (weights, m); of equal ones, that nearest to
+    `HYBRID_WEIGHT`, which is also that of no queries.
+    """
+    if not reciprocal_ranks.shape[1]:
+        return HYBRID_WEIGHT
+    means = reciprocal_ranks.mean(axis=1).round(12)
+    return min(zip(-means, WEIGHTS, strict=True), key=lambda pair: (pair[0], abs(pair[1] - HYBRID_WEIGHT)))[1]
+
+
+def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
+    """Return the rank of a right document by each of WEIGHTS.
+
+    Args:
+        by_model, by_words: the scaled scores of all documents minus that of the right one, (n,).
+    """
+    step = 10.0**-DECIMALS / 2
+    rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
+    weights = np.array(WEIGHTS)[:, None]
+    ahead = weights * by_model[rows] + (1 - weights) * by_words[rows]
+    is_before = (ahead > step) | ((np.abs(ahead) <= step) & (precedence[rows] > precedence[right]))
+    places: Ints = 1 + is_before.sum(axis=1)
+    return places
+
+
+class Hybrid(Similarity):
+    """A model beside BM25.
+
+    Args:
+        model: gives the vectors of texts.
+        weight: w, from 0 (BM25 alone) to 1 (the model alone); None: `HYBRID_WEIGHT`, or what a task chooses.
+
+    Attributes:
+        is_given: whether a weight was given.
+    """
+
+    measure = "hybrid score"
+
+    def __init__(self, model: Similarity, weight: float | None = None) -> None:
+        self.is_given = weight is not None
+        self._weight = HYBRID_WEIGHT if weight is None else weight
+        self._model, self._words = model, Lexical("bm25")
+        self.settings = {**self._words.settings, "hybrid_weight": self._weight}
+
+    def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
+        """Return the vectors of both, for any weight."""
+        return Beside.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
+
+    def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Return vectors of m queries and n documents whose products are the hybrid's scores, float32."""
+        return self.beside(queries, documents).vectors(self._weight)
+
+
+def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    scales = [scale_and_shift(scores, 1.0) for _, scores in ranks.blocks(queries, documents)]
+    return np.concatenate([scale for scale, _ in scales]), np.concatenate([shift for _, shift in scales])
+
+
+def encoder_of(spec: str) -> str | None:
+    """Return DIR of `hybrid:DIR`, or None for another model; a file or folder of that name takes precedence."""
+    return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

@@ -1,0 +1,294 @@
+"""The outcome of an evaluation in words and pictures: one sentence, what each model is, the scores as bars, examples.
+
+Summary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
+         ├─> model_table     what each model is, in a line
+         ├─> score_figures   bars with intervals, best first
+         └─> examples        a query that the best model wins, and one that it loses
+"""
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearspan.common.encoder.prompts import Sides
+from clearspan.common.model_forms import HYBRID
+from clearspan.common.progress import counted
+from clearspan.eval.details import Answer, Table
+from clearspan.eval.report.figures import Bar, Bars, best_first
+from clearspan.eval.report.summary import Summary, heading
+from clearspan.eval.results import Results, Scored
+from clearspan.eval.scores import Difference, in_percent
+
+BEST = {
+    "retrieval": "finds most",
+    "heldout": "finds most",
+    "queries": "finds most",
+    "captions": "finds most",
+    "sts": "agrees best with people's scores",
+    "stsb-multilingual": "agrees best with people's scores",
+    "pairs": "agrees best with the scores",
+    "transfer": "classifies best",
+    "probing": "classifies best",
+    "probing-mlp": "classifies best",
+    "glue": "is best after fine-tuning",
+}
+"""Family of tasks -> what its best model does."""
+METRICS = {"mrr": "MRR", "ndcg@10": "nDCG@10", "map": "MAP", "acc": "accuracy", "accuracy": "accuracy"}
+"""Metric -> how a sentence writes it, where that is not its name."""
+BASELINES = {
+    "bm25": "BM25: the words that query and text share, rare ones weighing more; no training",
+    "tfidf": "cosine of counts of words, weighted by tf-idf; no training",
+    "bow": "cosine of counts of words (bag of words); no training",
+}
+FEW_TASKS = 6
+"""The most tasks whose bars stand in the summary; those of more stand in the tasks' own sections."""
+_SHOWN_CHARACTERS = 300
+
+
+class _Pair(NamedTuple):
+    """The best model on a task and what it is compared with: the first model, or the second best if it is the first."""
+
+    best: Scored
+    other: Scored
+    difference: Difference | None
+
+
+def metric_name(metric: str) -> str:
+    """Return a metric as a sentence writes it."""
+    return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
+
+
+def among(counts: dict[str, int]) -> str:
+    """Return how many texts a task ranks, in words; "" for a task that ranks none."""
+    return f"among {counts['documents']:,} texts" if "documents" in counts else ""
+
+
+def sentence(summary: Summary) -> str:
+    """Return the outcome in one sentence."""
+    tasks = list(summary.families)
+    if not tasks:
+        return ""
+    if len(summary.scored) == 1:
+        return _of_one(summary, tasks)
+    return _of_task(summary, tasks[0]) if len(tasks) == 1 else _of_tasks(summary, tasks)
+
+
+def _of_one(summary: Summary, tasks: list[str]) -> str:
+    (name,) = summary.names
+    if len(tasks) == 1:
+        bar, counts = _bars(summary, tasks[0])[0], summary.of(tasks[0])[name].counts
+        interval = f" [{bar.low:.1f}, {bar.high:.1f}]" if math.isfinite(bar.low) else ""
+        found = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
+        return f"{name}: {metric_name(summary.main(tasks[0]))} {found}."
+    if summary.averages:
+        averages = summary.scored[0].results.averages
+        means = [f"{each} {_value(averages[each]['value'])} ({summary.coverage(each)})" for each in summary.averages]
+        return f"{name}: average {', '.join(means)}."
+    bars = [bar for bar in _of_model(summary, tasks) if math.isfinite(bar.value)]
+    if not bars:
+        return f"{name}: every score of {counted(len(tasks), 'task')} is undefined."
+    worst, best = (f"{_value(bar.value)} ({bar.name})" for bar in (bars[-1], bars[0]))
+    return f"{name}: {counted(len(tasks), 'task')}, from {worst} to {best}."
+
+
+def _of_task(summary: Summary, task: str) -> str:
+    """Return the sentence on several models and one task."""
+    metric, pair = metric_name(summary.main(task)), compared(summary, task)
+    if pair is None:
+        return f"No model has a defined {metric} on {task}."
+    best, other = pair.best.results.model, pair.other.results.model
+    score, rival = (_value(each.results.scores[task][summary.main(task)]) for each in (pair.best, pair.other))
+    number = among(summary.of(task)[best].counts)
+    where = f", {number}" if number else ""
+    verb = BEST.get(summary.families[task], "is best")
+    if pair.difference is None or not math.isfinite(pair.difference.value):
+        return f"{best} {verb}: {metric} {score}; {other} {rival}{where}."
+    change = pair.difference
+    if change.exceeds_noise:
+        side = "above" if change.value > 0 else "below"
+        low, high = sorted((abs(change.low), abs(change.high)))
+        return (
+            f"{best} {verb}: {metric} {score}, {abs(change.value):.1f} {side} {other} [{low:.1f}, {high:.1f}]{where}."
+        )
+    return (
+        f"No difference beyond noise: {best} has the best {metric}, {score}, and {other} {rival} "
+        f"({change.value:+.1f} [{change.low:+.1f}, {change.high:+.1f}]){where}."
+    )
+
+
+def _of_tasks(summary: Summary, tasks: list[str]) -> str:
+    """Return the sentence on several models and tasks."""
+    pairs = {task: pair for task in tasks if (pair := compared(summary, task))}
+    wins = Counter(pair.best.results.model for pair in pairs.values())
+    if not wins:
+        return f"No model has a defined score on {counted(len(tasks), 'task')}."
+    best, number = wins.most_common(1)[0]
+    first = summary.scored[0]
+    rival = first if best != first.results.model else None
+    if rival is None:
+        others = Counter(pair.other.results.model for pair in pairs.values())
+        rival = next(each for each in summary.scored if each.results.model == others.most_common(1)[0][0])
+    winner = next(each for each in summary.scored if each.results.model == best)
+    changes = [change for task in tasks if (change := _difference(summary, winner, rival, task))]
+    better = sum(change.exceeds_noise and change.value > 0 for change in changes)
+    worse = sum(change.exceeds_noise and change.value < 0 for change in changes)
+    noise = (
+        f"; beyond noise it is better than {rival.results.model} on {better} and worse on {worse}" if changes else ""
+    )
+    return f"{best} is best on {number} of {counted(len(tasks), 'task')}{noise}."
+
+
+def compared(summary: Summary, task: str) -> _Pair | None:
+    """Return the best model on a task and the one that it is compared with; None if fewer than two scores exist."""
+    names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
+    if len(names) < 2:
+        return None
+    first = summary.names[0]
+    of = {scored.results.model: scored for scored in summary.scored}
+    best = of[names[0]]
+    other = of[first] if first in names[1:] else of[names[1]]
+    return _Pair(best, other, _difference(summary, best, other, task))
+
+
+def _difference(summary: Summary, best: Scored, other: Scored, task: str) -> Difference | None:
+    """Return best - other on a task, in points where more is better; None unless one of them is the first model."""
+    first = summary.scored[0]
+    if other is first:
+        return best.differences.get(task)
+    if best is not first or task not in other.differences:
+        return None
+    change = other.differences[task]
+    return Difference(-change.value, -change.high, -change.low, change.p, change.p_holm)
+
+
+def _value(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else "undefined"
+
+
+def _bar(scored: Scored, task: str, name: str, metric: str) -> Bar:
+    low, high = scored.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
+    return Bar(name, scored.results.scores.get(task, {}).get(metric, math.nan), low, high)
+
+
+def _bars(summary: Summary, task: str) -> list[Bar]:
+    """Return the models' main scores on a task, best first."""
+    main = summary.main(task)
+    bars = [_bar(each, task, each.results.model, main) for each in summary.scored if task in each.tasks]
+    return best_first(bars, in_percent(main))
+
+
+def _of_model(summary: Summary, tasks: list[str]) -> list[Bar]:
+    """Return the main scores of the only model on tasks, best first."""
+    return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
+
+
+def task_figure(summary: Summary, task: str, caption: str = "") -> Bars:
+    """Return the main score of each model on a task, best first."""
+    rows, main = _bars(summary, task), summary.main(task)
+    best = rows[0].value if len(rows) > 1 else math.nan
+    number = among(next(iter(summary.of(task).values())).counts)
+    sense = "%" if in_percent(main) else "less is better"
+    unit = f"{metric_name(main)}, {sense}{f', {number}' if number else ''}"
+    return Bars([row._replace(is_strong=row.value == best) for row in rows], unit, caption)
+
+
+def score_figures(summary: Summary) -> list[Bars]:
+    """Return the figures of the summary: of several models one for each task, of many tasks one for each average; of a
+    single model one for each family of tasks.
+    """
+    tasks = list(summary.families)
+    if len(summary.scored) == 1 and len(tasks) > 1:
+        families = dict.fromkeys(summary.families.values())
+        of = {family: [task for task in tasks if summary.families[task] == family] for family in families}
+        return [
+            Bars(_of_model(summary, each), _unit(summary, each), heading(family) if len(of) > 1 else "")
+            for family, each in of.items()
+            if all(in_percent(summary.main(task)) for task in each)
+        ]
+    if len(tasks) <= FEW_TASKS:
+        return [task_figure(summary, task, task if len(tasks) > 1 else "") for task in tasks]
+    return [_average(summary, name) for name in summary.averages]
+
+
+def _unit(summary: Summary, tasks: list[str]) -> str:
+    return f"{', '.join(dict.fromkeys(metric_name(summary.main(task)) for task in tasks))}, %"
+
+
+def _average(summary: Summary, name: str) -> Bars:
+    of = [(each.results.model, each.results.averages.get(name)) for each in summary.scored]
+    rows = best_first(Bar(model, float(mean["value"])) for model, mean in of if mean)
+    best = rows[0].value
+    return Bars([row._replace(is_strong=row.value == best) for row in rows], "%", f"{name}: {summary.coverage(name)}")
+
+
+def model_table(summary: Summary) -> Table:
+    """Return a line on what each model is."""
+    return Table(("model", "what it is"), [(each.results.model, about(each.results)) for each in summary.scored])
+
+
+def about(results: Results) -> str:
+    """Return what a model is, in a line: a baseline, a folder, a model beside BM25 with its weight; its prompts."""
+    spec, environment = results.spec, results.environment
+    if spec in BASELINES and not environment.get("embedding_dim"):
+        return BASELINES[spec]
+    words = [_kind(spec.removeprefix(HYBRID) if spec.startswith(HYBRID) else spec)]
+    if spec.startswith(HYBRID):
+        weights = sorted({each["hybrid_weight"] for each in results.settings.values() if "hybrid_weight" in each})
+        shown = " or ".join(f"{weight:.2g}" for weight in weights)
+        words = [f"{words[0]}, beside BM25{f' (weight of the model {shown}, of BM25 the rest)' if shown else ''}"]
+    if dim := environment.get("embedding_dim"):
+        words.append(f"{dim:,} dimensions")
+    if prompts := environment.get("prompts"):
+        words.append(f"prompts: {Sides(**prompts)}")
+    return "; ".join(words)
+
+
+def _kind(spec: str) -> str:
+    if not spec:
+        return "a model"
+    if ":" in spec and not Path(spec).exists():
+        return f"the function {spec}"
+    return f"the word vectors {spec}" if Path(spec).is_file() else f"the model in {spec}"
+
+
+def examples(summary: Summary, task: str) -> list[Table]:
+    """Return a query that the best model wins against the other one, and one that it loses, if there are such."""
+    pair = compared(summary, task)
+    if pair is None:
+        return []
+    best, other = (each.tasks[task].details.answers for each in (pair.best, pair.other))
+    if len(best) != len(other):
+        return []
+    names = pair.best.results.model, pair.other.results.model
+    gains = [_reciprocal(a) - _reciprocal(b) for a, b in zip(best, other, strict=True)]
+    tables = []
+    for word, index in (("wins", _most(gains)), ("loses", _most([-gain for gain in gains]))):
+        if index is not None:
+            tables.append(_example(f"{names[0]} {word}", names, best[index], other[index]))
+    return tables
+
+
+def _most(gains: list[float]) -> int | None:
+    """Return the index of the first of the largest gains; None if none is above 0."""
+    index = max(range(len(gains)), key=gains.__getitem__, default=None)
+    return index if index is not None and gains[index] > 0 else None
+
+
+def _reciprocal(answer: Answer) -> float:
+    return 1 / answer.rank if answer.rank else 0.0
+
+
+def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) -> Table:
+    ranks = [f"rank {each.rank:,}" if each.rank else "not among the first 1,000" for each in (best, other)]
+    rows: list[tuple[Any, ...]] = [("query", cut(best.query)), ("right text", cut(best.right))]
+    for name, answer in zip(names, (best, other), strict=True):
+        if answer.rank != 1:
+            rows.append((f"first for {name}", cut(answer.first)))
+    return Table(("", ""), rows, f"{outcome}: {ranks[0]}; {names[1]}: {ranks[1]}")
+
+
+def cut(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    """Return the beginning of a text in one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[:most] + "…"

@@ -1,0 +1,289 @@
+"""The verdict on a trained model: which system finds the texts of a collection best, and by how much.
+
+    a dataset's held-out titles (or crops, or a user's questions) ─┐
+    all texts of the dataset ──────────────────────────────────────┼──> reciprocal ranks ──> one bootstrap ──> Verdict
+    BM25, untrained models, the trained one; each beside BM25 ─────┘
+
+The systems are what a user could take instead: BM25, each model as it is, the trained one, and each model beside BM25.
+Every weight beside BM25, and the trained and the untrained system to compare, is chosen on the half of the held-out
+texts that picks checkpoints. The figures are of the other half. Their intervals, and that of the difference, come from
+the same bootstrap samples.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.progress import counted
+from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.data import heldout
+from clearspan.eval.data.heldout_folders import held_out_part
+from clearspan.eval.data.questions import read_questions
+from clearspan.eval.models.hybrid import Beside
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.load import load
+from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.scores import Examples, difference, figure, interval
+from clearspan.eval.tasks.queries import few
+
+Word = Literal["better", "worse", "no difference"]
+Task = Literal["titles", "crops", "questions"]
+BM25 = "BM25"
+FEWEST_DECIDING = 10
+"""Fewest queries that decide: the bootstrap's intervals are too narrow for fewer."""
+TRAINED = "trained"
+"""Name of the only trained model, which the sentence calls `the trained model`."""
+NUM_EXAMPLES = 3
+"""Number of examples that the trained system wins, and of those that it loses."""
+_QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model that takes part, besides BM25, which always does.
+
+    Attributes:
+        name: its name in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.
+        model: a folder, or anything else that `clearspan eval --model` takes.
+        about: what it is, in a line.
+        is_trained: whether it was trained on this dataset.
+    """
+
+    name: str
+    model: str
+    about: str
+    is_trained: bool = False
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to search, with its score.
+
+    Attributes:
+        name: without commas: `BM25`, `all-MiniLM-L6-v2`, `all-MiniLM-L6-v2 + BM25`, `trained`, `trained + BM25`.
+        about: what it is, in a line.
+        is_trained: whether its model was trained on this dataset.
+        weight: the weight of the model's scores beside BM25's, from 0 to 1; None: the model or BM25 alone.
+        mrr: mean reciprocal rank of the right text, in percent; low, high: its 95 % interval.
+    """
+
+    name: str
+    about: str
+    is_trained: bool
+    weight: float | None
+    mrr: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query that the two compared systems answer differently.
+
+    Attributes:
+        query: the query. text: the right text.
+        rank, rank_untrained: rank of the right text by the trained system, and by the untrained one.
+        first, first_untrained: the text that each ranks first.
+    """
+
+    query: str
+    text: str
+    rank: int
+    rank_untrained: int
+    first: str
+    first_untrained: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome.
+
+    Attributes:
+        task: what finds the texts: `titles`, `crops` or `questions`.
+        num_queries: number of queries that the figures are of.
+        num_texts: number of texts that are ranked.
+        num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
+        systems: best first.
+        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one.
+        best_trained, best_untrained: names of the two systems that are compared.
+        difference: the best trained one's MRR minus the best untrained one's, in points; low, high: its 95 % interval.
+        word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
+        sentence: the outcome in words.
+        notes: remarks on how far the figures carry, such as few queries.
+        examples: queries that the compared systems answer differently: some that the trained one wins, some it loses.
+    """
+
+    task: Task
+    num_queries: int
+    num_texts: int
+    num_collection: int
+    systems: tuple[System, ...]
+    winner: str
+    best_trained: str
+    best_untrained: str
+    difference: float
+    low: float
+    high: float
+    word: Word
+    sentence: str
+    notes: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+
+    def system(self, name: str) -> System:
+        """Return a system by its name."""
+        return next(system for system in self.systems if system.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
+        """Return the verdict of the result of `to_json`, also if it was written as JSON and read back."""
+        systems = tuple(System(**each) for each in values["systems"])
+        examples = tuple(Example(**each) for each in values["examples"])
+        return cls(**{**values, "systems": systems, "examples": examples, "notes": tuple(values["notes"])})
+
+
+def judge(
+    entrants: Sequence[Entrant],
+    data: Path,
+    queries: Path | None = None,
+    *,
+    prompt_name: tuple[str, ...] = (),
+    cached: Path | None = None,
+    compute: Compute | None = None,
+    batch_tokens: int = 16384,
+    progress: bool = False,
+) -> Verdict:
+    """Compare trained with untrained models, and BM25, in finding the texts of a dataset.
+
+    Args:
+        entrants: the models; at least one of them is trained.
+        data: a dataset with a held-out part (`validation/`).
+        queries: a file of questions (`common.queries`), which are judged instead of the dataset's held-out titles.
+        prompt_name: as of `clearspan eval`.
+        cached: folder of cached embeddings; None: no cache.
+        compute: device and precision (default: the GPU if there is one, fp32).
+
+    Raises:
+        DataError: the dataset or the file is malformed, or has too few held-out texts.
+        EncoderError: a model cannot be used.
+    """
+    if queries is None:
+        held = heldout.read(held_out_part(data))
+        contest = Contest.of_halves(held)
+        task: Task = "titles" if held.are_titles else "crops"
+    else:
+        held = read_questions(queries, data)
+        contest, task = Contest.crossed(held), "questions"
+    device, precision = (compute or resolve(AUTO, "fp32"))[:2]
+    documents = contest.collection.documents
+    words = Lexical("bm25").ranking(contest.collection.queries, documents)
+    found = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
+    warnings: list[str] = []
+    for entrant in entrants:
+        model = load(entrant.model, None, precision, device)
+        similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
+        vectors = similarity.ranking(contest.collection.queries, documents)
+        kind = (entrant.name, entrant.about, entrant.is_trained)
+        found += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
+        warnings += [f"{entrant.name}: {line}" for line in similarity.warnings()]
+    return decide(found, contest, task, held.num_texts, warnings)
+
+
+def decide(
+    results: Sequence[Result], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
+) -> Verdict:
+    """Return the verdict on what the systems found.
+
+    Args:
+        results: at least one trained system and one that is not; of equally good ones, the first is taken.
+        num_collection: number of texts in the collection, also those that are not ranked.
+        warnings: further notes.
+    """
+    examples = {each.name: Examples.of("mean", each.reciprocal) for each in results}
+    if len(examples) < len(results):
+        raise ValueError(f"the systems need different names: {', '.join(each.name for each in results)}")
+    systems = [
+        System(each.name, each.about, each.is_trained, each.weight, figure(of), *interval(of))
+        for each, of in zip(results, examples.values(), strict=True)
+    ]
+    trained, untrained = (
+        max((each for each in results if each.is_trained == side), key=lambda each: round(each.chosen_by, 12))
+        for side in (True, False)
+    )
+    change = difference(examples[untrained.name], examples[trained.name])
+    num_queries, num_texts = len(contest.judged), len(contest.collection.documents)
+    notes = [*warnings]
+    if task == "questions" and (remark := few(num_queries)):
+        notes.insert(0, remark)
+    word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
+    if num_queries < FEWEST_DECIDING and word != "no difference":
+        word = "no difference"
+        notes.insert(0, f"{counted(num_queries, _QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
+    by_name = {system.name: system for system in systems}
+    winner = trained if word == "better" else untrained
+    verdict = Verdict(
+        task,
+        num_queries,
+        num_texts,
+        num_collection,
+        tuple(sorted(systems, key=lambda system: -system.mrr)),
+        winner.name,
+        trained.name,
+        untrained.name,
+        change.value,
+        change.low,
+        change.high,
+        word,
+        "",
+        tuple(notes),
+        tuple(_examples(trained, untrained, contest)),
+    )
+    return replace(verdict, sentence=_sentence(verdict, by_name))
+
+
+def in_words(system: System) -> str:
+    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`."""
+    name = system.name.removesuffix(BESIDE)
+    model = "the trained model" if system.is_trained and name == TRAINED else name
+    return model if system.weight is None else f"{model} beside {BM25} (weight {system.weight:g})"
+
+
+def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
+    trained, untrained = in_words(systems[verdict.best_trained]), in_words(systems[verdict.best_untrained])
+    among = f"{verdict.num_texts:,} texts"
+    if verdict.num_collection > verdict.num_texts:
+        among = f"a sample of {verdict.num_texts:,} of {verdict.num_collection:,} texts"
+    place = f"among {among}, {counted(verdict.num_queries, _QUERIES[verdict.task])}"
+    interval = f"[{verdict.low:+.1f}, {verdict.high:+.1f}]"
+    points = f"{abs(verdict.difference):.1f} MRR {'below' if verdict.difference < 0 else 'above'}"
+    if verdict.word == "better":
+        return f"take {trained}: it is {points} {untrained}, the best without training, {interval}, {place}"
+    noise = "" if verdict.word == "worse" else ", which may be chance"
+    return f"take {untrained}: {trained} is {points} it {interval}{noise}, {place}"
+
+
+def _examples(trained: Result, untrained: Result, contest: Contest) -> list[Example]:
+    """Return queries that the trained system wins most clearly, and then those that it loses."""
+    gain = trained.reciprocal - untrained.reciprocal
+    texts, rows = contest.collection, contest.judged
+    order = np.argsort(-gain, kind="stable")
+    won = [row for row in order[:NUM_EXAMPLES] if gain[row] > 0]
+    lost = [row for row in order[::-1][:NUM_EXAMPLES] if gain[row] < 0]
+    return [
+        Example(
+            texts.queries[rows[row]],
+            texts.documents[texts.relevant[rows[row]][0]],
+            int(trained.ranks.ranks[row]),
+            int(untrained.ranks.ranks[row]),
+            texts.documents[trained.ranks.first[row]],
+            texts.documents[untrained.ranks.first[row]],
+        )
+        for row in [*won, *lost]
+    ]

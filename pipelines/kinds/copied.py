@@ -1,0 +1,71 @@
+"""Vectors of an existing dataset that its next state takes over: `embed --update` embeds only what is new.
+
+    old shards -> ids, sorted, and rows (16 bytes a text, a file that all workers map) -> rows of the texts to embed
+               -> their vectors, read from the verified shards window by window
+
+Equal ids are equal texts: an id is 63 bits of the hash of what is embedded. The stored values are taken as they are.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.common.files import atomic_write
+from clearspan.shards.reader import Dataset
+
+COLUMNS = ("vector", "scale")
+"""The columns that are copied."""
+
+
+def write_index(folder: str, path: Path) -> None:
+    """Write the sorted ids of a dataset and their rows to a file, (2, n) int64."""
+    dataset = Dataset(folder)
+    ids = np.empty(dataset.num_examples, np.int64)
+    seen = 0
+    for batch in dataset:
+        ids[seen : seen + batch.num_rows] = batch.column("id").to_numpy()
+        seen += batch.num_rows
+    order = np.argsort(ids, kind="stable")
+    with atomic_write(path) as stream:
+        np.save(stream, np.stack([ids[order], order]), allow_pickle=False)
+
+
+class Copied:
+    """The vectors of a dataset by id.
+
+    Args:
+        index: the file that `write_index` wrote.
+    """
+
+    def __init__(self, folder: str, index: Path) -> None:
+        self._dataset = Dataset(folder)
+        self._ids, self._rows = np.load(index, mmap_mode="r", allow_pickle=False)
+        self._ends = np.cumsum([shard.examples for shard in self._dataset.shards], dtype=np.int64)
+
+    def rows(self, ids: Sequence[int]) -> np.ndarray:
+        """Return the row of each id in the dataset, -1 for one that is not there, (n,) int64."""
+        wanted = np.array(ids, np.int64)
+        places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
+        return np.where(self._ids[places] == wanted, self._rows[places], -1)
+
+    def vectors(self, rows: np.ndarray) -> pa.RecordBatch:
+        """Return the vectors of rows (n,), in this order, as they are stored.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        order = np.argsort(rows, kind="stable")
+        wanted, parts = rows[order], list[pa.RecordBatch]()
+        for number in np.unique(np.searchsorted(self._ends, wanted, side="right")):
+            shard = self._dataset.shards[number]
+            first = int(self._ends[number]) - shard.examples
+            for batch in self._dataset.batches(shard):
+                here = wanted[(wanted >= first) & (wanted < first + batch.num_rows)]
+                if len(here):
+                    names = [name for name in COLUMNS if name in batch.schema.names]
+                    parts.append(batch.select(names).take(pa.array(here - first)))
+                first += batch.num_rows
+        taken = pa.concat_batches(parts).take(pa.array(np.argsort(order)))
+        return pa.record_batch(taken.columns, names=taken.schema.names)

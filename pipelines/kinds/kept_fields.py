@@ -1,0 +1,157 @@
+"""Fields of the records that travel with their vectors: `--keep-fields id,title,meta.year`.
+
+    first records of the inputs -> a type for each field -> every record's values -> columns `field_NAME`
+
+A field has one type in the whole dataset: that of its values in the first records, or the one that the user writes
+behind its name (`year:int64`). Cells of csv are texts. A field of texts takes any number or boolean, as JSON writes it,
+and one of numbers a text that writes one; any other value of another type is a bad record, so that nothing is changed
+or lost silently. A record without the field, with null, or with an empty cell for a number, has null.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from clearspan.common.parsing import did_you_mean, finite_number, whole_number
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import MOST_FIELDS
+from clearspan.pipelines.readers.columns import named, names_in
+from clearspan.pipelines.readers.jsonl import json_name
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import RecordError
+from clearspan.shards.schema import FIELD, FIELD_TYPES
+
+INT64 = 1 << 63
+Plain = str | int | float | bool | None
+
+
+def split(word: str) -> tuple[str, str | None]:
+    """Return the name of a field, and the type that the user writes behind it, if any: `year:int64`."""
+    name, colon, kind = word.rpartition(":")
+    return (name, kind) if colon and kind in FIELD_TYPES else (word, None)
+
+
+def check_names(words: Sequence[str]) -> None:
+    """Raise ValueError unless these are different names that can be those of columns."""
+    names = [split(word)[0] for word in words]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"--keep-fields names {twice} twice: leave one out")
+    if odd := next((name for name in names if not name or not name.isprintable()), None):
+        raise ValueError(f"--keep-fields: {odd!r} is not the name of a field")
+
+
+def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
+    """Return the type of each field by name, from the first records where the user does not write it.
+
+    Args:
+        option: the option that names the fields, for errors.
+
+    Raises:
+        PipelineError: none of the first records has a field, or it holds lists or objects.
+    """
+    objects = [record.value for record in records if isinstance(record.value, dict)]
+    types = {}
+    for name, kind in map(split, words):
+        if kind is None:
+            found = [value[key] for value in objects if (key := named(value, name)) is not None]
+            if not found:
+                raise PipelineError(_missing(name, objects, len(records), option))
+            kind = _type_of(name, [value for value in found if value is not None], option)
+        types[name] = kind
+    return types
+
+
+def _missing(name: str, objects: Sequence[Mapping[str, Any]], num_records: int, option: str) -> str:
+    known = list(dict.fromkeys(field for value in objects for field in names_in(value)))
+    if not known:
+        return f'{option}: the inputs have no field "{name}": they are plain texts: leave it out'
+    listed = ", ".join(known[:MOST_FIELDS])
+    where = f"none of the first {num_records:,} records has it; they have {listed}"
+    return f'{option}: no field "{name}": {where}{did_you_mean(name, known)}'
+
+
+def _type_of(name: str, values: Sequence[Any], option: str) -> str:
+    kinds = {type(value) for value in values}
+    if other := [value for value in values if not isinstance(value, (str, int, float))]:
+        held = json_name(other[0])
+        raise PipelineError(f'{option}: "{name}" holds {held}: name fields of texts, numbers or booleans')
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int} and all(-INT64 <= value < INT64 for value in values):
+        return "int64"
+    return "double" if kinds and kinds <= {int, float} else "string"
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptFields:
+    """The fields to keep: their types by name, in the order of their columns."""
+
+    types: Mapping[str, str]
+
+    def of(self, record: Record) -> tuple[Plain, ...]:
+        """Return the values of a record's fields.
+
+        Raises:
+            RecordError: a value has another type than its field.
+        """
+        if not isinstance(record.value, dict):
+            return (None,) * len(self.types)
+        return tuple(_value(record.value, name, kind) for name, kind in self.types.items())
+
+    def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
+        """Return the columns of the fields of rows."""
+        if not self.types:
+            return {}
+        values = zip(*rows, strict=True)
+        return {
+            f"{FIELD}{name}": pa.array(column, FIELD_TYPES[kind])
+            for (name, kind), column in zip(self.types.items(), values, strict=True)
+        }
+
+
+def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
+    """Return the value of a field as its type has it."""
+    key = named(record, name)
+    value = None if key is None else record[key]
+    if value is None:
+        return None
+    if kind == "string":
+        if isinstance(value, str):
+            _check_utf8(value, name)
+            return value
+        if isinstance(value, (bool, int, float)):
+            return orjson.dumps(value).decode() if not isinstance(value, int) else str(value).lower()
+    elif kind == "bool":
+        if isinstance(value, bool):
+            return value
+    else:
+        number = _number(value)
+        if number is None and isinstance(value, str) and not value.strip():
+            return None
+        if number is not None and kind == "double":
+            return float(number)
+        if number is not None and float(number).is_integer() and -INT64 <= number < INT64:
+            return int(number)
+    shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
+    raise RecordError(f'its "{name}" is {shown}, not {kind} as in the first records: name it {name}:string to keep all')
+
+
+def _number(value: Any) -> int | float | None:
+    """Return the number that a value is, or that a cell of csv writes; None if it is none."""
+    if isinstance(value, str):
+        for parse in (whole_number, finite_number):
+            with contextlib.suppress(ValueError):
+                return parse(value)
+        return None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _check_utf8(value: str, name: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RecordError(f'half of a surrogate pair at character {error.start} of "{name}"') from None

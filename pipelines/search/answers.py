@@ -1,0 +1,86 @@
+"""Where the right texts of queries rank: for a file of queries that says what should be found.
+
+    queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
+
+An id is a kept field `id` or, in a collection without one, the text's own id. Queries with one wording are one query
+with several right texts.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from clearspan.common.queries import Query
+from clearspan.pipelines.kinds.text_inputs import text_id
+from clearspan.pipelines.search.texts import DOCUMENT, Texts
+from clearspan.shards.schema import FIELD
+
+DEPTH = 1000
+"""A right text that ranks below this is not found."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """Ranks of the right texts.
+
+    Attributes:
+        ranks: of each query, the rank of its best right text, from 1; None: none is known, or it is not found.
+        num_judged: number of queries whose right text is in the collection.
+        num_missing: number of queries whose right text is not.
+        mrr: mean of 1 / rank over the judged queries, in percent; 0 for a text that is not found.
+    """
+
+    ranks: list[int | None]
+    num_judged: int
+    num_missing: int
+    mrr: float
+
+    @classmethod
+    def of(cls, texts: Texts, queries: Sequence[Query], found: Sequence[tuple[Sequence[int], object]]) -> "Answers":
+        """Return the ranks of the right texts among the rows of each query, best first.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        right, ranks = _right_rows(texts, queries), []
+        for query, (rows, _) in zip(queries, found, strict=True):
+            of_query = right.get(query.text, set())
+            ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))
+        asked = {query.text for query in queries if query.has_answer}
+        judged = dict(zip((query.text for query in queries), ranks, strict=True))
+        judged = {text: rank for text, rank in judged.items() if right.get(text)}
+        mrr = 100 * sum(1 / rank for rank in judged.values() if rank) / max(1, len(judged))
+        return cls(ranks, len(judged), len(asked - judged.keys()), mrr)
+
+    def __str__(self) -> str:
+        lines = []
+        if self.num_judged:
+            lines.append(
+                f"MRR {self.mrr:.1f} over {self.num_judged:,} queries whose right text is known (ranks to {DEPTH:,})"
+            )
+        if self.num_missing:
+            lines.append(f"{self.num_missing:,} queries name a right text that is not in the collection: left out")
+        return "\n".join(lines)
+
+
+def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
+    """Return the rows of the right texts of each query that names some."""
+    by_text: dict[str, list[str]] = {}
+    by_id: dict[str, list[str]] = {}
+    by_hash: dict[int, list[str]] = {}
+    for query in queries:
+        if query.answer_text is not None:
+            by_text.setdefault(query.answer_text, []).append(query.text)
+            by_hash.setdefault(text_id(query.answer_text.encode()), []).append(query.text)
+        if query.answer_id is not None:
+            by_id.setdefault(query.answer_id, []).append(query.text)
+    right: dict[str, set[int]] = {}
+    for start, _, batch in texts.batches("finding the right texts"):
+        names = batch.schema.names
+        ids = batch.column(DOCUMENT if DOCUMENT in names else "id").to_pylist()
+        own = batch.column(f"{FIELD}id").to_pylist() if f"{FIELD}id" in names else ids
+        contents = batch.column("text").to_pylist() if "text" in names and by_text else [None] * len(ids)
+        for row, (identity, name, text) in enumerate(zip(ids, own, contents, strict=True), start=start):
+            named = by_id.get(str(name), []) if by_id else []
+            for query in (*named, *by_hash.get(identity, ()), *(by_text.get(text.strip(), ()) if text else ())):
+                right.setdefault(query, set()).add(row)
+    return right

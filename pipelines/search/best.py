@@ -1,0 +1,91 @@
+"""The best rows of each query among blocks of scores: a threshold for each query keeps almost all rows out.
+
+    scores (queries, rows) >= threshold of each query -> few candidates -> sorted -> the `top` best, a higher threshold
+
+Scores that agree to DECIMALS are equal; of equal scores, the higher id is first, as in trec_eval. Of the rows of one
+document the best one stays, and of equally good ones the first.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.ranking import DECIMALS, rounded
+
+SLACK = 10.0**-DECIMALS
+ROUNDING = 4e-7
+"""Part of a score by which float32 may be off, after several sums."""
+
+
+class Best:
+    """The best rows for n queries, of the blocks added so far.
+
+    Args:
+        shifts: what is added to the scores of each query, (n,).
+        above: scores up to this one are no hits.
+    """
+
+    def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
+        self._top, self._shifts = top, shifts
+        self._least = np.full(len(shifts), np.nextafter(np.float32(above), np.float32(np.inf)), np.float32)
+        self._query = np.empty(0, np.int64)
+        self._score = np.empty(0, np.float64)
+        self._row = np.empty(0, np.int64)
+        self._id = np.empty(0, np.int64)
+        self._place = np.empty((0, 2), np.int64)
+
+    def add(
+        self,
+        scores: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        places: NDArray[np.int64] | None,
+    ) -> None:
+        """Add rows, (r,), whose scores are (n, r).
+
+        Args:
+            places: with the ids, what tells documents apart, (r, 2); None: each row is a document.
+        """
+        query, at = np.divmod(np.flatnonzero(scores >= self._least[:, None]), len(rows))
+        if not len(query):
+            return
+        added = rounded(scores[query, at] + self._shifts[query])
+        self._query, self._score = np.append(self._query, query), np.append(self._score, added)
+        self._row, self._id = np.append(self._row, rows[at]), np.append(self._id, ids[at])
+        if places is not None:
+            self._place = np.append(self._place, places[at], axis=0)
+        order = np.lexsort((self._row, ~self._id, -self._score, self._query))
+        if places is not None:
+            order = order[_is_first(self._place[order], self._id[order], self._query[order])]
+        starts = np.searchsorted(self._query[order], np.arange(len(self._shifts)))
+        order = order[np.arange(len(order)) - starts[self._query[order]] < self._top]
+        self._query, self._score = self._query[order], self._score[order]
+        self._row, self._id = self._row[order], self._id[order]
+        if places is not None:
+            self._place = self._place[order]
+        self._raise_least()
+
+    def _raise_least(self) -> None:
+        ends = np.searchsorted(self._query, np.arange(len(self._shifts)), "right")
+        starts = np.searchsorted(self._query, np.arange(len(self._shifts)))
+        full = np.flatnonzero(ends - starts == self._top)
+        worst, shifts = self._score[ends[full] - 1], self._shifts[full]
+        least = worst - shifts - SLACK - ROUNDING * (np.abs(worst) + np.abs(shifts))
+        self._least[full] = np.maximum(self._least[full], least.astype(np.float32))
+
+    @property
+    def found(self) -> list[tuple[list[int], list[float]]]:
+        """The rows of each query and their scores, best first."""
+        bounds = np.searchsorted(self._query, np.arange(len(self._shifts) + 1))
+        pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        return [(self._row[start:end].tolist(), self._score[start:end].tolist()) for start, end in pairs]
+
+
+def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which entries are the first one of their document for their query."""
+    keys = np.stack([*places.T, ids, queries])
+    order = np.lexsort(keys)  # stable: of one document, the order stays
+    differs = np.ones(len(order), bool)
+    differs[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
+    is_first = np.zeros(len(order), bool)
+    is_first[order[differs]] = True
+    return is_first

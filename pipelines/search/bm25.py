@@ -1,0 +1,176 @@
+"""BM25 over the texts of datasets: an index of their words, built once, and the scores of blocks of texts.
+
+    texts -> words -> index in the cache, mapped into memory -> weights of a word in a block of rows -> added to scores
+
+A word that many texts hold is added to all rows of a block, any other one to the rows that hold it. Building the index
+holds the numbers of all words in memory.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.ranking import BM25, DECIMALS
+from clearspan.common.words import Words
+from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.search.index import index_of, save
+from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of
+from clearspan.shards.schema import FIELD
+
+VERSION = 2
+"""Version of how the index is built, increased whenever that changes."""
+FREQUENT = 16
+"""A word is added to all rows of a block if more than one of this many rows holds it."""
+
+
+class Index:
+    """The BM25 index of texts, mapped into memory. Use `Index.of`."""
+
+    def __init__(self, path: Path, words: Words, num_rows: int) -> None:
+        from safetensors import safe_open
+
+        self._file: Any = cast(Any, safe_open(str(path), "np"))
+        self._number = {word: n for n, word in enumerate(self._file.get_tensor("words").tobytes().decode().split("\n"))}
+        self._ends: NDArray[np.int64] = self._file.get_tensor("ends")
+        self._words, self._num_rows = words, num_rows
+
+    @classmethod
+    def of(cls, texts: Texts, words: Words) -> "Index":
+        """Return the index of texts, which is built if the cache does not hold it.
+
+        Raises:
+            PipelineError: a dataset keeps no texts, they hold no word, or the stemmer is not installed.
+            ShardError: a shard is damaged.
+        """
+        if words.stemmer:
+            check_extra("search", "Stemmer", what=f"--stemmer {words.stemmer}")
+        built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
+        with index_of(texts.datasets, "bm25", built_by, lambda path: _write(texts, words, path)) as path:
+            return cls(path, words, texts.num_rows)
+
+    def scores(self, queries: Sequence[str]) -> "Scores":
+        """Return the scores of all rows for queries."""
+        counts = BM25.counts(queries, self._number, self._words)
+        weights, rows = (self._file.get_slice(name) for name in ("weights", "rows"))
+        lists = {}
+        for word in np.unique(counts.indices).tolist():
+            start, end = self._ends[word : word + 2].tolist()
+            lists[word] = (rows[start:end], weights[start:end])
+        bounds = counts.indptr.tolist()
+        found = zip(counts.indices.tolist(), counts.data.tolist(), strict=True)
+        of_all = list(found)
+        return Scores([of_all[start:end] for start, end in itertools.pairwise(bounds)], lists, self._num_rows)
+
+
+class Scores:
+    """BM25's scores of all rows for n queries.
+
+    Args:
+        words: of each query, its words by number, and how often it has them.
+        lists: of each word, the rows that hold it, ascending, and its weights there.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[Sequence[tuple[int, float]]],
+        lists: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]],
+        num_rows: int,
+    ) -> None:
+        self._words, self._lists, self._num_rows = words, lists, num_rows
+        sums = {word: weights.sum(dtype=np.float64) for word, (_, weights) in lists.items()}
+        self.means = np.array([sum(count * sums[word] for word, count in of_query) for of_query in words]) / num_rows
+
+    def block(self, start: int, end: int) -> "BlockScores":
+        """Return the scores of the rows from `start` to `end`."""
+        parts: dict[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]] = {}
+        for word, (rows, weights) in self._lists.items():
+            first, last = np.searchsorted(rows, (start, end)).tolist()
+            if first == last:
+                continue
+            at, part = rows[first:last].astype(np.intp) - start, weights[first:last]
+            if (last - first) * FREQUENT > end - start:
+                everywhere = np.zeros(end - start, np.float32)
+                everywhere[at] = part
+                parts[word] = (None, everywhere)
+            else:
+                parts[word] = (at, part)
+        return BlockScores(self._words, parts)
+
+    def deviations(self) -> NDArray[np.float64]:
+        """Return the deviation of the scores of each query, (n,)."""
+        sums = np.zeros(len(self._words))
+        for start in range(0, self._num_rows, MOST_ROWS):
+            end = min(start + MOST_ROWS, self._num_rows)
+            block, scores = self.block(start, end), np.empty((1, end - start), np.float32)
+            for query, mean in enumerate(self.means):
+                scores[:] = -mean  # sums of squares would cancel
+                block.add(scores, slice(query, query + 1), np.ones(1))
+                sums[query] += float(scores[0] @ scores[0])
+        return np.asarray(np.sqrt(sums / self._num_rows))
+
+    def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight` for each query."""
+        return scale_and_shift(self.means, self.deviations(), weight)
+
+
+class BlockScores:
+    """BM25's scores of a block of rows; `parts`: of each word, the rows that hold it (None: all) and its weights."""
+
+    def __init__(
+        self,
+        words: Sequence[Sequence[tuple[int, float]]],
+        parts: Mapping[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]],
+    ) -> None:
+        self._words, self._parts = words, parts
+
+    def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
+        """Add the scores for some of the queries, times their scales, to `scores`, (queries, rows)."""
+        for row, scale, of_query in zip(scores, scales.tolist(), self._words[queries], strict=True):
+            for word, count in of_query:
+                if (part := self._parts.get(word)) is None:
+                    continue
+                rows, weights = part
+                factor = np.float32(scale * count)
+                added = weights if factor == 1 else weights * factor
+                if rows is None:
+                    row += added
+                else:
+                    row[rows] += added
+
+
+def scale_and_shift(
+    means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight`; 0 for equal scores."""
+    is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
+    scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
+    return scales, -scales * means
+
+
+def _write(texts: Texts, words: Words, path: Path) -> None:
+    """Write the index of texts to a file."""
+    index = BM25.of(_texts(texts), "float32", words)
+    if not index.vocabulary:
+        raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no word of two letters: leave out BM25")
+    numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
+    (weights := index.weights).sort_indices()
+    arrays = {"words": numbers, "weights": weights.data, "rows": weights.indices.astype(np.int32)}
+    save(path, {**arrays, "ends": weights.indptr.astype(np.int64)})
+
+
+def _texts(texts: Texts) -> Iterator[str]:
+    for _, number, batch in texts.batches(f"indexing {texts.num_rows:,} texts"):
+        if "text" not in batch.schema.names:
+            folder = texts.datasets[number].folder
+            raise PipelineError(f"{folder}: keeps no texts, which BM25 needs: run embed with --keep-text")
+        title = FIELD + str(options_of(texts.datasets[number]).get("title_field"))
+        found = batch.column("text").to_pylist()
+        if title in batch.schema.names:  # as it is embedded
+            titles = batch.column(title).to_pylist()
+            found = [f"{first} {text}" if first else text for first, text in zip(titles, found, strict=True)]
+        yield from found

@@ -1,0 +1,334 @@
+"""Collections to search: vectors, the model that made them, and BM25 over the texts; opened once, searched many times.
+
+    write_collection(folder, vectors, model, weight)      search.json: where these are, by paths relative to the folder
+    Collection.open(folder)                               a folder with search.json, or a dataset that `embed` made
+        .search(["How do owls hunt?"], top=5)             -> the hits of each query, best first
+
+The model and the index of words are loaded by the first search that needs them and stay loaded. One search runs at a
+time; another thread's waits.
+"""
+
+import dataclasses
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearspan.common.commands import naming_keywords
+from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.encoder.folder import device_of
+from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
+from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.files import write_bytes
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.sealed import build, seal, unseal
+from clearspan.common.terminal import UsageError, one_line
+from clearspan.common.typed import checked
+from clearspan.common.words import Words
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.vectors import check_device, check_folder, load_model
+from clearspan.pipelines.search import exact
+from clearspan.pipelines.search.bm25 import Index
+from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.similar import Similarity
+from clearspan.pipelines.search.texts import Texts, options_of
+from clearspan.pipelines.search.where import Condition, ConditionError
+from clearspan.shards import storage
+from clearspan.shards.reader import Dataset
+
+NAME = "search.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The content of search.json.
+
+    Attributes:
+        vectors: path of the dataset of vectors, relative to the folder.
+        model: path of the model's folder, relative to the folder; None: it must be named.
+        weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
+        stemmer: language of BM25's words (`common.words.STEMMERS`); None: words as they are.
+    """
+
+    vectors: str
+    model: Any = None
+    weight: Any = None
+    stemmer: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str | None):
+            raise ValueError("model must be a path or null")
+        if self.weight is not None and not (type(self.weight) in (int, float) and 0 <= self.weight <= 1):
+            raise ValueError("weight must be a number from 0 to 1, or null")
+        Words(self.stemmer)
+
+
+def write_collection(
+    folder: str | Path,
+    vectors: str | Path,
+    model: str | Path | None = None,
+    weight: float | None = None,
+    stemmer: str | None = None,
+) -> Path:
+    """Write search.json, which makes a folder a collection to search; return its path.
+
+    Args:
+        vectors: the dataset of vectors. model: the folder of the model that made it.
+        weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
+        stemmer: language of BM25's words; None: words as they are.
+    """
+    paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
+    settings = Settings(str(paths[0]), paths[1], weight, stemmer)
+    write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
+    return Path(folder) / NAME
+
+
+def read_settings(folder: str) -> Settings:
+    """Return what search.json says, with paths that are no longer relative; of a dataset, the dataset alone.
+
+    Raises:
+        PipelineError: search.json is damaged.
+    """
+    path = storage.join(folder, NAME)
+    if not storage.exists(path):
+        return Settings(folder)
+    try:
+        settings = build(Settings, unseal(storage.read_bytes(path)))
+    except ValueError as error:
+        raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
+    model = None if settings.model is None else os.path.normpath(Path(folder) / settings.model)
+    vectors = os.path.normpath(Path(folder) / settings.vectors)
+    return dataclasses.replace(settings, vectors=vectors, model=model)
+
+
+class Collection:
+    """Texts to search. Use `Collection.open`, or `clearspan.open_collection`.
+
+    Attributes:
+        folder: the folder of the first collection, as it was given.
+        folders: those of all collections that are searched together.
+        model: the model's folder; None if only BM25 can search.
+        weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
+        words: what BM25 compares of a text.
+        options: the options that made the vectors, by name.
+        texts: the rows of all collections.
+    """
+
+    def __init__(self, texts: Texts, model: str | None, weight: float, words: Words, device: str) -> None:
+        self.folder, self.folders = texts.folders[0], list(texts.folders)
+        self.model, self.weight, self.words = model, weight, words
+        self.options = options_of(texts.datasets[0])
+        self.texts, self._device, self._lock = texts, device, threading.Lock()
+
+    @classmethod
+    @checked
+    def open(
+        cls,
+        folder: str | Path,
+        model: str | Path | None = None,
+        *,
+        also: Sequence[str | Path] = (),
+        stemmer: str | None = None,
+        device: str = AUTO,
+        keep: bool = True,
+        quiet: bool = True,
+    ) -> "Collection":
+        """Open a collection to search it many times; only manifests are read now.
+
+        Args:
+            folder: a dataset that `embed` made, or a folder with search.json, such as that of `adapt`.
+            model: the folder of the model that made the vectors; None: the one that search.json names.
+            also: further collections of the same model, searched together with the first as if they were one.
+            stemmer: language whose endings BM25 leaves out, such as german; None: as search.json says, or words as
+                they are.
+            device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
+            keep: hold texts and vectors in memory for later searches, if they fit in half of it; otherwise each search
+                reads them again.
+            quiet: show no progress bars.
+
+        Raises:
+            UsageError: an argument cannot be used.
+            PipelineError: a folder is no collection.
+            ManifestError: a dataset is missing or damaged.
+        """
+        folders = [str(folder), *map(str, also)]
+        if twice := [name for name in folders if folders.count(name) > 1]:
+            raise UsageError(f"{twice[0]}: is given twice: name each collection once")
+        all_settings = [read_settings(name) for name in folders]
+        datasets = [_vectors_of(settings) for settings in all_settings]
+        first = all_settings[0]
+        chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
+        try:
+            check_device(device)
+            words = Words(first.stemmer if stemmer is None else stemmer)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        weight = 1.0 if first.weight is None else float(first.weight)
+        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device)
+
+    @property
+    def num_texts(self) -> int:
+        """Number of texts; of chunks, where documents are cut."""
+        return self.texts.num_rows
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether all texts are kept, as BM25 needs."""
+        return all(options_of(dataset).get("keep_text") for dataset in self.texts.datasets)
+
+    @property
+    def fields(self) -> list[str]:
+        """Names of the kept fields, by which `where` filters."""
+        return list(
+            dict.fromkeys(name for each in self.texts.datasets for name in options_of(each).get("keep_fields") or ())
+        )
+
+    @functools.cached_property
+    def compute(self) -> Compute:
+        """Where and how queries are embedded."""
+        return resolve(
+            device_of(Path(self._model_folder), self._device), self.options["precision"], "embed --precision"
+        )
+
+    @property
+    def prompts(self) -> Prompts:
+        """The model's prompts."""
+        return Prompts.read(Path(self._model_folder))
+
+    @property
+    def vectors_prompt(self) -> str:
+        """The prompt before each text of the collection."""
+        # Earlier versions embedded with the default prompt, and recorded only the name of another one.
+        before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
+        return before
+
+    @checked
+    @naming_keywords()
+    def search(
+        self,
+        queries: str | Sequence[str],
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[list[Hit]]:
+        """Return the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
+
+        The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
+        (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
+        hold a word of the query are hits. A document has the score of its best chunk. Of equal scores (to six
+        decimals) the higher id is first. A condition takes hits out and changes no score.
+
+        Args:
+            queries: a text, or several.
+            weight: weight of the model's scores beside BM25's, 0 to 1; None: the collection's own. 0 loads no model.
+            where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
+            prompt_name: the model's prompt before each query, or `none`; None: its prompt of queries.
+
+        Raises:
+            UsageError: an argument cannot be used.
+            PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
+            ShardError: a shard is damaged.
+        """
+        return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+
+    def ranked(
+        self,
+        queries: str | Sequence[str],
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[tuple[list[int], list[float]]]:
+        """Return the rows and scores of the hits of `search`; `texts.hits` reads the hits."""
+        asked, weight = check_queries(queries), self.weight if weight is None else weight
+        if top < 1:
+            raise UsageError("top must be at least 1")
+        if not 0 <= weight <= 1:
+            raise UsageError("weight must be from 0 to 1")
+        condition = None if where is None else self._condition(where)
+        with self._lock:
+            similarity = None if weight == 0 else Similarity(self._encoder)
+            embedded = None if weight == 0 else self.embed(asked, prompt_name)[0]
+            index = None if weight == 1 else self._index
+            parts = exact.Parts(weight, similarity, embedded, index, asked)
+            try:
+                return exact.search(self.texts, parts, top, condition)
+            except ConditionError as error:
+                raise UsageError(f"--where: {error}") from None
+
+    def _condition(self, where: str) -> Condition:
+        try:
+            condition = Condition.parse(where)
+            condition.check_fields(self.fields)
+        except ConditionError as error:
+            raise UsageError(f"--where: {error}") from None
+        return condition
+
+    @functools.cached_property
+    def _index(self) -> Index:
+        return Index.of(self.texts, self.words)
+
+    @property
+    def _model_folder(self) -> str:
+        if self.model is None:
+            raise PipelineError(f"{self.folder}: names no model: pass --model DIR, the model that made the vectors")
+        check_folder(self.model)
+        return self.model
+
+    @functools.cached_property
+    def _encoder(self) -> FolderEncoder:
+        made = self.options
+        for dataset in self.texts.datasets[1:]:
+            if options_of(dataset)["model"] != made["model"]:
+                raise PipelineError(
+                    f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
+                    "search one at a time, or with BM25 alone (--hybrid 0)"
+                )
+        return load_model(self._model_folder, made["model"], made["pooling"], *self.compute[:2])
+
+    def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
+        """Return the vectors of queries, (n, dim), and the name of the model's similarity.
+
+        Raises:
+            UsageError: the model has no such prompt.
+            PipelineError: the model is not the one that made the vectors, or cannot embed a query.
+        """
+        try:
+            self.prompts.of_side(QUERY, prompt_name)
+        except EncoderError as error:
+            raise UsageError(str(error)) from None
+        try:
+            vectors = self._encoder.encode_query(list(queries), prompt_name=prompt_name)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
+        if not np.isfinite(vectors).all():
+            raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
+        return vectors, self._encoder.similarity_name
+
+
+def _vectors_of(settings: Settings) -> Dataset:
+    """Return the dataset of vectors of a collection."""
+    dataset = Dataset(settings.vectors)
+    if dataset.kind.name != "vectors" or "model" not in options_of(dataset):
+        kind = dataset.kind.name
+        raise PipelineError(f"{settings.vectors}: holds {kind}, not vectors that `embed` made: name others")
+    return dataset
+
+
+def check_queries(queries: str | Sequence[str]) -> list[str]:
+    """Return queries as a list; raise UsageError unless each is a text."""
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    if not texts:
+        raise UsageError("no query: pass a text, or several")
+    if any(not isinstance(text, str) or not text.strip() for text in texts):
+        raise UsageError("a query must be a text, and not empty")
+    if any(text != text.encode("utf-8", "ignore").decode() for text in texts):
+        raise UsageError("a query must be valid UTF-8")
+    return texts

@@ -1,0 +1,134 @@
+"""Exact search: every text is scored for every query, in one pass over the vectors.
+
+    block of rows -> those that the condition keeps -> similarity + BM25 for each part of the queries -> the best rows
+
+Parts of the queries are scored by as many threads as there are processors. Memory holds a block of vectors (64 MiB),
+the scores of a part of the queries for each thread (32 MiB), and the best rows. With BM25, a first pass over the index
+of words gives the deviation of its scores.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clearspan.pipelines.search.best import Best
+from clearspan.pipelines.search.bm25 import Index, Scores
+from clearspan.pipelines.search.similar import Similarity, Vectors
+from clearspan.pipelines.search.texts import Block, Texts
+
+TOGETHER = 128
+"""Number of queries of a part."""
+Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
+"""Function of a batch that returns which of its rows may be hits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a score is made of.
+
+    Attributes:
+        weight: of the similarity, 1 minus that of BM25.
+        similarity, vectors: the model's similarity and the vectors of the queries; None for weight 0.
+        index, queries: the index of words and the queries; None for weight 1.
+    """
+
+    weight: float
+    similarity: Similarity | None = None
+    vectors: Vectors | None = None
+    index: Index | None = None
+    queries: Sequence[str] = ()
+
+
+def search(
+    texts: Texts, parts: Parts, top: int, condition: Condition | None = None
+) -> list[tuple[list[int], list[float]]]:
+    """Return the rows and scores of the `top` best texts for each query, best first.
+
+    Raises:
+        ShardError: a shard is damaged.
+    """
+    from joblib import cpu_count
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(cpu_count()) as pool:
+        scorer = _Scorer(texts, parts)
+        slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
+        best = [Best(top, scorer.shifts[part], scorer.above) for part in slices]
+        codes: dict[tuple[int, str], int] = {}
+        for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
+            allowed = None if condition is None else _allowed(block, condition)
+            if allowed is not None and not len(allowed):
+                continue
+            rows, ids = np.arange(block.start, block.start + block.num_rows), block.ids
+            places = block.places(codes) if texts.is_chunked else None
+            if allowed is not None:
+                rows, ids = rows[allowed], ids[allowed]
+                places = None if places is None else places[allowed]
+            scores = scorer.block(block, allowed)
+
+            def add(part: slice, found: Best) -> None:
+                found.add(scores(part), rows, ids, places)  # noqa: B023  # done before the next block
+
+            list(pool.map(add, slices, best))
+    return [of_query for part in best for of_query in part.found]
+
+
+class _Scorer:
+    """The scores of blocks, without the shifts of queries that `shifts` holds."""
+
+    def __init__(self, texts: Texts, parts: Parts) -> None:
+        self._similarity, self.above = parts.similarity, -np.inf
+        self._words: Scores | None = parts.index.scores(parts.queries) if parts.index else None
+        self.num_queries = len(parts.queries)
+        scales, shifts = np.ones(self.num_queries), np.zeros(self.num_queries)
+        self._scales, self._word_scales, self.shifts = scales, scales, shifts
+        if parts.similarity is None:
+            self.above = 0.0
+        else:
+            assert parts.vectors is not None
+            self._vectors = parts.similarity.prepared(parts.vectors)
+            if self._words is not None:
+                self._scales, shifts = parts.similarity.scale_and_shift(texts, self._vectors, parts.weight)
+                self._word_scales, of_words = self._words.scale_and_shift(1 - parts.weight)
+                self.shifts = shifts + of_words
+
+    def block(self, block: Block, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
+        """Return a function that scores the rows of a block, or those `allowed`, for a slice of the queries."""
+        size = block.num_rows
+        words = None if self._words is None else self._words.block(block.start, block.start + size)
+        vectors = lengths = None
+        if self._similarity is not None:
+            vectors = block.vectors()
+            lengths = block.lengths(vectors) if self._similarity.name == "cosine" else None
+            if allowed is not None:
+                vectors, lengths = vectors[allowed], None if lengths is None else lengths[allowed]
+
+        def scores(part: slice) -> Vectors:
+            num = len(self._scales[part])
+            lexical = None
+            if words is not None and (vectors is None or allowed is not None):
+                lexical = np.zeros((num, size), np.float32)
+                words.add(lexical, part, self._word_scales[part])
+                lexical = lexical if allowed is None else lexical[:, allowed]
+            if vectors is None:
+                assert lexical is not None
+                return lexical
+            assert self._similarity is not None
+            scales = None if words is None else self._scales[part]
+            total = self._similarity.scores(self._vectors[part], vectors, lengths, scales)
+            if lexical is not None:
+                total += lexical
+            elif words is not None:
+                words.add(total, part, self._word_scales[part])
+            return total
+
+        return scores
+
+
+def _allowed(block: Block, condition: Condition) -> NDArray[np.intp]:
+    """Return the rows of a block that a condition keeps, by their places in it."""
+    return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

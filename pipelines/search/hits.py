@@ -1,0 +1,54 @@
+"""Hits: what a search returns of a text, and where it stood in its file."""
+
+import dataclasses
+from typing import Any
+
+import pyarrow as pa
+
+from clearspan.shards.schema import FIELD
+from clearspan.shards.vectors import field_names
+
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+    """A text that a query finds; of a dataset of chunks, a document with its best chunk.
+
+    Attributes:
+        score: as `Collection.search` defines it.
+        id: the text's id; of a dataset of chunks, the document's.
+        source: the text's file.
+        text: the text, or the best chunk; None if the dataset keeps no texts.
+        record: the number of the record in its file, from 1; None if the dataset does not hold it.
+        fields: the kept fields by name; a field that a record lacks is None.
+        chunk: the number of the best chunk in its document, from 0; None without chunks.
+        collection: the folder of the collection that holds the text.
+    """
+
+    score: float
+    id: int
+    source: str
+    text: str | None = None
+    record: int | None = None
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    chunk: int | None = None
+    collection: str = ""
+
+
+def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str) -> Hit:
+    """Return a row of a batch as a hit."""
+
+    def value(name: str, default: Any = None) -> Any:
+        return batch.column(name)[row].as_py() if name in batch.schema.names else default
+
+    fields = {name: value(FIELD + name) for name in field_names(batch.schema)}
+    identity = value("document", value("id"))
+    return Hit(
+        score,
+        identity,
+        value("source"),
+        value("text"),
+        value("record"),
+        fields,
+        value("chunk"),
+        collection,
+    )

@@ -1,0 +1,117 @@
+"""A model's similarity of queries with blocks of vectors, and its mean and deviation over all vectors.
+
+    cosine, dot    mean = q . mean of the vectors; deviation^2 = q . covariance . q    one pass for all queries ever
+    others         a pass over all vectors for each search
+
+The mean and the covariance of the vectors are kept in the cache (`search.index`). They are computed around the first
+vector: sums of squares around 0 would cancel for vectors that are all alike.
+"""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.pipelines.search.bm25 import scale_and_shift
+from clearspan.pipelines.search.index import index_of, save
+from clearspan.pipelines.search.texts import Texts
+
+VERSION = 1
+"""Version of the moments, increased whenever they change."""
+SHORTEST = np.float32(1e-12)
+"""A shorter vector counts as one of this length: a zero is similar to nothing."""
+Vectors = NDArray[np.float32]
+
+
+class Similarity:
+    """The similarity function of a model.
+
+    Attributes:
+        name: cosine, dot, euclidean or manhattan.
+    """
+
+    def __init__(self, encoder: FolderEncoder) -> None:
+        self.name, self._of = encoder.similarity_name, encoder.similarity
+
+    def prepared(self, vectors: Vectors) -> Vectors:
+        """Return vectors (n, dim) whose products are the similarity: for the cosine, of unit length."""
+        if self.name != "cosine":
+            return vectors
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+        return np.asarray(vectors / np.maximum(lengths, SHORTEST), np.float32)
+
+    def scores(
+        self, queries: Vectors, vectors: Vectors, lengths: Vectors | None, scales: NDArray[np.float64] | None = None
+    ) -> Vectors:
+        """Return the similarities of prepared queries and vectors, times `scales`, one a query: (queries, rows).
+
+        Args:
+            lengths: of the vectors, for the cosine.
+        """
+        if self.is_product:
+            scaled = queries if scales is None else (queries * scales[:, None]).astype(np.float32)
+            scores = np.asarray(scaled @ vectors.T, np.float32)
+            if lengths is not None:
+                scores *= 1 / np.maximum(lengths, SHORTEST)
+            return scores
+        scores = self._of(queries, vectors)
+        return scores if scales is None else (scores * scales[:, None]).astype(np.float32)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the similarity is the product of prepared vectors."""
+        return self.name in ("cosine", "dot")
+
+    def scale_and_shift(
+        self, texts: Texts, queries: Vectors, weight: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight` for each query.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        means, deviations = self._moments(texts, queries) if self.is_product else self._pass(texts, queries)
+        return scale_and_shift(means, deviations, weight)
+
+    def _moments(self, texts: Texts, queries: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        from safetensors.numpy import load_file
+
+        built_by: dict[str, str | int] = {"version": VERSION, "similarity": self.name}
+        with index_of(texts.datasets, "moments", built_by, functools.partial(self._write, texts)) as path:
+            moments = load_file(path)
+        wide = queries.astype(np.float64)
+        variances = np.einsum("ij,ij->i", wide @ moments["covariance"], wide)
+        return wide @ moments["mean"], np.sqrt(np.maximum(variances, 0))
+
+    def _write(self, texts: Texts, path: Path) -> None:
+        """Write the mean and the covariance of the prepared vectors."""
+        from scipy.linalg.blas import ssyrk
+
+        first, total, products = None, 0.0, 0.0
+        for block in texts.blocks(f"measuring {texts.num_rows:,} vectors"):
+            vectors = self.prepared(block.vectors())
+            first = vectors[:1] if first is None else first
+            differences = vectors - first
+            total = total + differences.sum(axis=0, dtype=np.float64)
+            products = products + ssyrk(1.0, differences.T).astype(np.float64)  # its upper triangle
+        if first is None:
+            raise ValueError("no vectors")
+        mean = total / texts.num_rows
+        squares = np.triu(products) + np.triu(products, 1).T
+        covariance = squares / texts.num_rows - np.outer(mean, mean)
+        save(path, {"mean": first[0].astype(np.float64) + mean, "covariance": covariance})
+
+    def _pass(self, texts: Texts, queries: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        first: NDArray[np.float64] | None = None
+        total, squares = np.zeros(len(queries)), np.zeros(len(queries))
+        for block in texts.blocks(f"measuring {texts.num_rows:,} vectors"):
+            scores = self._of(queries, block.vectors()).astype(np.float64)
+            first = scores[:, 0] if first is None else first
+            differences = scores - first[:, None]
+            total += differences.sum(axis=1)
+            squares += np.einsum("ij,ij->i", differences, differences)
+        mean = total / texts.num_rows
+        shift = 0.0 if first is None else first
+        return shift + mean, np.sqrt(np.maximum(squares / texts.num_rows - mean**2, 0))

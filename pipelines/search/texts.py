@@ -1,0 +1,215 @@
+"""The texts of several datasets of vectors as one sequence of rows, read in blocks.
+
+    shards -> batches, read ahead by a thread -> blocks of rows: vectors, ids, documents
+
+Rows are numbered over all datasets. `keep` holds what was read for the next search, up to half of this machine's
+memory; otherwise each search reads the shards again, and memory holds two batches and one block.
+"""
+
+import bisect
+import dataclasses
+import functools
+import itertools
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.common.progress import Bar
+from clearspan.pipelines.search.hits import Hit, hit_of
+from clearspan.shards import vectors
+from clearspan.shards.reader import Dataset
+
+DOCUMENT = "document"
+"""Name of the column that chunks have: the id of the whole text."""
+FIRST_ROWS = 512
+MOST_ROWS = 1 << 16
+"""Rows of the first block and of the largest ones; each block is twice as large as the one before it."""
+BLOCK_BYTES = 1 << 26
+"""Largest size of a block's vectors."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Neighboring rows. `start`: the number of the first one; `parts`: batches of one dataset each, by its number."""
+
+    start: int
+    parts: Sequence[tuple[int, pa.RecordBatch]]
+    _known: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(batch.num_rows for _, batch in self.parts)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of the rows; of chunks, those of their documents: int64."""
+        names = [(batch, "document" if DOCUMENT in batch.schema.names else "id") for _, batch in self.parts]
+        return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
+
+    def vectors(self) -> np.ndarray:
+        """Return the vectors, (rows, dim) float32."""
+        decoded = [vectors.decoded(batch) for _, batch in self.parts]
+        return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
+
+    def lengths(self, of: np.ndarray | None = None) -> np.ndarray:
+        """Return the lengths of the vectors, (rows,) float32; computed once. `of`: the vectors, if they are at hand."""
+        if "lengths" not in self._known:
+            rows = self.vectors() if of is None else of
+            self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return self._known["lengths"]
+
+    def joined(self) -> "Block":
+        """Return the block with one batch in place of the neighboring batches of a dataset."""
+        parts = []
+        for number, group in itertools.groupby(self.parts, key=operator.itemgetter(0)):
+            batches = [batch for _, batch in group]
+            parts.append((number, pa.Table.from_batches(batches).combine_chunks().to_batches()[0]))
+        return Block(self.start, parts)
+
+    def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
+        """Return what tells documents of equal ids apart, (rows, 2) int64: of chunks, their file and record.
+
+        Args:
+            codes: numbers of files, to which new ones are added.
+        """
+        made, start = [], self.start
+        for number, batch in self.parts:
+            rows = np.arange(start, start + batch.num_rows)
+            start += batch.num_rows
+            if DOCUMENT not in batch.schema.names:
+                made.append(np.stack([np.full(batch.num_rows, -1), rows], axis=1))
+                continue
+            sources = batch.column("source").dictionary_encode()
+            known = [codes.setdefault((number, source), len(codes)) for source in sources.dictionary.to_pylist()]
+            of_rows = np.array(known, np.int64)[sources.indices.to_numpy()]
+            made.append(np.stack([of_rows, batch.column("record").to_numpy()], axis=1))
+        return np.concatenate(made)
+
+
+class Texts:
+    """The texts of datasets.
+
+    Attributes:
+        datasets: they. folders: the name of each for hits.
+        num_rows: number of rows of all.
+        is_chunked: whether a row may be a part of a document.
+    """
+
+    def __init__(self, datasets: Sequence[Dataset], folders: Sequence[str], keep: bool, quiet: bool) -> None:
+        self.datasets, self.folders, self._quiet = datasets, folders, quiet
+        self.num_rows = sum(dataset.num_examples for dataset in datasets)
+        self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
+        self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
+        self._kept: list[Block] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all shards."""
+        return sum(shard.bytes for dataset in self.datasets for shard in dataset.shards)
+
+    def batches(self, work: str) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Yield (number of the first row, number of the dataset, batch) of all rows; a bar shows `work`.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        for block in self.blocks(work):
+            start = block.start
+            for number, batch in block.parts:
+                yield start, number, batch
+                start += batch.num_rows
+
+    def blocks(self, work: str) -> Iterator[Block]:
+        """Yield all rows in blocks, each at most twice as large as the one before it; a bar shows `work`.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept = []
+        with Bar(self.num_rows, work, self._quiet, unit="text") as bar:
+            for block in self._read():
+                if self._keeps:
+                    kept.append(block := block.joined())
+                yield block
+                bar.update(block.num_rows)
+        if self._keeps:
+            self._kept = kept
+
+    def _read(self) -> Iterator[Block]:
+        size, start, num_rows = FIRST_ROWS, 0, 0
+        parts: list[tuple[int, pa.RecordBatch]] = []
+        numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
+        for number, batch in ahead(numbered):
+            width = 4 * batch.schema.field("vector").type.list_size
+            most, place = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width)), 0
+            while place < batch.num_rows:
+                parts.append((number, batch.slice(place, size - num_rows)))
+                place += parts[-1][1].num_rows
+                num_rows += parts[-1][1].num_rows
+                if num_rows == size:
+                    yield Block(start, parts)
+                    start, size, parts, num_rows = start + num_rows, min(most, 2 * size), [], 0
+        if parts:
+            yield Block(start, parts)
+
+    def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:
+        """Return the hits of each query, whose rows and scores are `found`; each shard is read at most once.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        known: dict[int, Hit] = {}
+        for start, number, batch, wanted in self._holding(sorted({row for rows, _ in found for row in rows})):
+            known |= {row: hit_of(batch, row - start, 0.0, self.folders[number]) for row in wanted}
+        return [
+            [dataclasses.replace(known[row], score=score) for row, score in zip(rows, scores, strict=True)]
+            for rows, scores in found
+        ]
+
+    def _holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int, pa.RecordBatch, Sequence[int]]]:
+        """Yield the batches that hold some of these rows, in order, with the rows."""
+
+        def between(start: int, end: int) -> Sequence[int]:
+            return rows[bisect.bisect_left(rows, start) : bisect.bisect_left(rows, end)]
+
+        def batches() -> Iterator[tuple[int, int, pa.RecordBatch]]:
+            start = 0
+            for number, dataset in enumerate(self.datasets):
+                for shard in dataset.shards:
+                    end = start + shard.examples
+                    for batch in dataset.batches(shard) if between(start, end) else ():
+                        yield start, number, batch
+                        start += batch.num_rows
+                    start = end
+
+        for start, number, batch in batches() if self._kept is None else self.batches(""):
+            if wanted := between(start, start + batch.num_rows):
+                yield start, number, batch, wanted
+
+
+def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield what an iterator yields; a thread computes the next one meanwhile."""
+    with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
+        later = thread.submit(next, items, None)
+        while (item := later.result()) is not None:
+            later = thread.submit(next, items, None)
+            yield item
+
+
+def options_of(dataset: Dataset) -> Mapping[str, Any]:
+    """Return the options that made a dataset, by name."""
+    options: Mapping[str, Any] = dataset.manifest.fingerprint.get("options", {})
+    return options
+
+
+@functools.cache
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,277 @@
+"""Conditions on kept fields, such as `--where "year > 2020 and lang = 'de'"`, evaluated without running code.
+
+    text -> SQL's words and signs as Python's -> `ast` -> the few nodes that are known -> Arrow's functions on columns
+
+    year >= 2020   lang = 'de'   lang != 'de'   2000 < year <= 2020   lang in ('de', 'fr')   url is not null   draft
+    not ...        ... and ...   ... or ...     (...)                 `a field's name`       true, false
+
+A comparison with a field that a record lacks is neither true nor false, and so is its negation, as in SQL: the record
+is no hit. Texts are compared letter by letter; a quote in a text is doubled, as in 'it''s'.
+"""
+
+import ast
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clearspan.shards.schema import FIELD
+
+MOST_CHARACTERS = 10_000
+MOST_DEPTH = 100
+TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|<>|[<>=!]=|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[^\W\d]\w*(?:\.\w+)*|.""",
+    re.DOTALL,
+)
+"""A text, a field's name in backticks, a sign of two characters, a number, a word, or any other character."""
+WORDS = {"and", "or", "not", "in", "is"}
+CONSTANTS = {"null": "None", "none": "None", "true": "True", "false": "False"}
+SIGNS = {"=": "==", "<>": "!="}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+}
+EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
+
+
+class ConditionError(ValueError):
+    """A condition cannot be used. The message says why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A condition on kept fields. Use `Condition.parse`.
+
+    Attributes:
+        text: as it was written.
+        fields: the names that it compares.
+    """
+
+    text: str
+    fields: frozenset[str]
+    _tree: ast.expr
+    _names: Sequence[str]
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        """Return the condition that a text writes.
+
+        Raises:
+            ConditionError: it is none.
+        """
+        if len(text) > MOST_CHARACTERS:
+            raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
+        names: list[str] = []
+        try:
+            tree = ast.parse("".join(_python(token, names) for token in TOKEN.findall(text)).strip(), mode="eval").body
+            _check(tree)
+        except ConditionError:
+            raise
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ConditionError(f"{text[:60]!r} is no condition: {EXAMPLE}") from None
+        used = {_field(node, names) for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        return cls(text, frozenset(used), tree, names)
+
+    def check_fields(self, known: Sequence[str]) -> None:
+        """Raise ConditionError unless all its fields are among those that are kept."""
+        for name in sorted(self.fields - set(known)):
+            if not known:
+                raise ConditionError(f"no field {name!r}: none are kept: run embed with --keep-fields {name}")
+            near = difflib.get_close_matches(name, known, 1, 0)[0]
+            raise ConditionError(f"no field {name!r}: the nearest is {near!r}; kept are {', '.join(known)}")
+
+    def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows of a batch fulfil it, (rows,).
+
+        Raises:
+            ConditionError: a field is compared with a value of another type.
+        """
+        columns = {name: batch.column(FIELD + name) for name in self.fields if FIELD + name in batch.schema.names}
+        made = _truth(_evaluate(self._tree, columns, self._names, batch.num_rows), self._tree, self._names)
+        return np.asarray(pc.fill_null(made, False).to_numpy(zero_copy_only=False), bool)
+
+
+def _python(token: str, names: list[str]) -> str:
+    """Return a token of a condition as Python writes it; a field becomes a name, whose own name is put in `names`."""
+    low = token.lower()
+    if token == "#":  # Python would skip what follows
+        raise SyntaxError
+    if token[0] in "'\"" and len(token) > 1:
+        return repr(token[1:-1].replace(2 * token[0], token[0]))
+    if low in WORDS:
+        return f" {low} "
+    if low in CONSTANTS:
+        return f" {CONSTANTS[low]} "
+    if (token[0] == "`" and len(token) > 2) or token[0] == "_" or token[0].isalpha():
+        names.append(token.strip("`"))
+        return f" f{len(names) - 1} "
+    return SIGNS.get(token, token)
+
+
+def _check(node: ast.expr, depth: int = 0) -> None:
+    """Raise ConditionError for a node that no condition has."""
+    if depth > MOST_DEPTH:
+        raise ConditionError(f"is nested more than {MOST_DEPTH} deep: write it with in (...), or simpler")
+    match node:
+        case ast.BoolOp(values=values):
+            for value in values:
+                _check(value, depth + 1)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            _check(operand, depth + 1)
+        case ast.Name() | ast.Constant(value=bool()):
+            pass
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            for operator, before, after in zip(ops, [left, *others], others, strict=False):
+                _check_comparison(operator, before, after)
+        case _:
+            raise ConditionError(f"holds {_shown(node)}, which is no comparison of a field: {EXAMPLE}")
+
+
+def _check_comparison(operator: ast.cmpop, before: ast.expr, after: ast.expr) -> None:
+    if isinstance(operator, ast.Is | ast.IsNot):
+        if not isinstance(before, ast.Name) or not (isinstance(after, ast.Constant) and after.value is None):
+            raise ConditionError("is and is not ask a field for null: write FIELD is null")
+    elif isinstance(operator, ast.In | ast.NotIn):
+        if not isinstance(before, ast.Name) or not isinstance(after, ast.Tuple | ast.List | ast.Constant):
+            raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
+        for each in _listed(after):
+            _constant(each)
+    else:
+        if not any(isinstance(side, ast.Name) for side in (before, after)):
+            raise ConditionError(f"compares {_shown(before)} with {_shown(after)}, and no field: {EXAMPLE}")
+        for side in (before, after):
+            if not isinstance(side, ast.Name):
+                _constant(side)
+
+
+def _listed(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def _constant(node: ast.expr) -> Any:
+    """Return the value of a text, number or truth value; raise ConditionError for anything else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand)
+        if type(value) in (int, float):
+            return -value
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+        if not isinstance(node.value, str) and not -(1 << 63) < node.value < 1 << 63:
+            raise ConditionError("holds a number of more than 18 digits, which no field has: write a smaller one")
+        return node.value
+    elif isinstance(node, ast.Constant) and node.value is None:
+        raise ConditionError("nothing equals null: write FIELD is null, or FIELD is not null")
+    raise ConditionError(f"holds {_shown(node)}, which is no text and no number: {EXAMPLE}")
+
+
+def _field(node: ast.Name, names: Sequence[str]) -> str:
+    return names[int(node.id[1:])]
+
+
+def _shown(node: ast.expr) -> str:
+    return repr(node.value) if isinstance(node, ast.Constant) else f"a {type(node).__name__.lower()}"
+
+
+def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:
+    """Return the value of a checked node: an array of a row each, or the scalar of a constant."""
+
+    def value(each: ast.expr) -> Any:
+        if isinstance(each, ast.Name):
+            column = columns.get(_field(each, names))
+            return pa.nulls(num_rows) if column is None else column
+        return _constant(each)
+
+    def truth(each: ast.expr) -> Any:
+        return _truth(_evaluate(each, columns, names, num_rows), each, names)
+
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            join = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
+            made = truth(values[0])
+            for each in values[1:]:
+                made = join(made, truth(each))
+            return made
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return pc.invert(truth(operand))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            made = None
+            for operator, before, after in zip(ops, [left, *others], others, strict=False):
+                one = _compared(operator, value, before, after, names)
+                made = one if made is None else pc.and_kleene(made, one)
+            return made
+        case ast.Constant(value=bool() as constant):
+            return pa.array([constant] * num_rows, pa.bool_())
+    return value(node)
+
+
+def _compared(
+    operator: ast.cmpop, value: Callable[[ast.expr], Any], before: ast.expr, after: ast.expr, names: Sequence[str]
+) -> Any:
+    if isinstance(operator, ast.Is | ast.IsNot):
+        is_null = value(before).is_null()
+        return is_null if isinstance(operator, ast.Is) else pc.invert(is_null)
+    if isinstance(operator, ast.In | ast.NotIn):
+        made = None
+        for each in _listed(after):
+            one = _related(pc.equal, value(before), _constant(each), _field_of(before, names))
+            made = one if made is None else pc.or_kleene(made, one)
+        if made is None:
+            raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
+        return made if isinstance(operator, ast.In) else pc.invert(made)
+    name = _field_of(before, names) or _field_of(after, names)
+    return _related(COMPARISONS[type(operator)], value(before), value(after), name)
+
+
+def _field_of(node: ast.expr, names: Sequence[str]) -> str:
+    return _field(node, names) if isinstance(node, ast.Name) else ""
+
+
+def _related(compare: Callable[[Any, Any], Any], left: Any, right: Any, name: str) -> Any:
+    """Return a comparison of two values, of which one is a column; raise ConditionError unless their types agree."""
+    kinds = [_kind(side) for side in (left, right)]
+    if "nothing" in kinds:
+        column = left if isinstance(left, pa.Array) else right
+        return pa.nulls(len(column), pa.bool_())
+    if kinds[0] != kinds[1]:
+        column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
+        mends = {
+            "a text": f"write the value in quotes, or run embed with --keep-fields {name}:int64",
+            "a number": "write the number without quotes",
+        }
+        mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
+        raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}{mend}")
+    return compare(_wide(left, right), _wide(right, left))
+
+
+def _wide(side: Any, other: Any) -> Any:
+    """Return a column of whole numbers as float64 if it is compared with a fraction, as Python compares both."""
+    is_whole = isinstance(side, pa.Array) and pa.types.is_integer(side.type)
+    return side.cast(pa.float64(), safe=False) if is_whole and isinstance(other, float) else side
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, pa.Array):
+        if pa.types.is_null(value.type):
+            return "nothing"
+        if pa.types.is_boolean(value.type):
+            return "a truth value"
+        return "a text" if pa.types.is_string(value.type) else "a number"
+    return "a truth value" if isinstance(value, bool) else "a text" if isinstance(value, str) else "a number"
+
+
+def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
+    """Return an array of truth values; a field alone must hold them."""
+    if pa.types.is_null(made.type):
+        return made.cast(pa.bool_())
+    if not pa.types.is_boolean(made.type):
+        raise ConditionError(f"{_field_of(node, names)!r} alone is no condition: compare it with a value")
+    return made

@@ -1,0 +1,210 @@
+"""Search a collection by its model, by BM25 and by both, and describe the hits as JSON.
+
+Each system's hits are those of `Collection.search`, which the command `search` calls too. One search runs at a time: a
+tokenizer must not be shared between threads, and a search uses every core.
+"""
+
+import dataclasses
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from clearspan.common.progress import counted
+from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.terminal import UsageError
+from clearspan.common.words import Words
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import TITLES
+from clearspan.pipelines.search.collection import Collection
+from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.serve.passages import marked, passage, telling_words
+
+MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
+"""Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
+PASSAGE = 260
+"""Number of characters of a text that the page shows before it is unfolded."""
+NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+"""A field's name that a condition need not quote."""
+HEADINGS = (*TITLES, "name")
+"""Fields that can be the heading of a hit."""
+UNUSUAL = (*HEADINGS, "id", "url", "link", "href", "uri")
+"""Fields by which few filter."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A search: its fields are the parameters of `/api/search`.
+
+    Attributes:
+        q: the query.
+        top: number of hits of each system.
+        where: a filter over kept fields.
+        weight: the model's weight beside BM25; None: the collection's own.
+        length: at most this many characters of each text are answered.
+    """
+
+    q: str
+    top: int = 10
+    where: str = ""
+    weight: float | None = None
+    length: int = 4000
+
+    def __post_init__(self) -> None:
+        if not self.q.strip():
+            raise UsageError("q: the query is empty")
+        if len(self.q) > MOST_QUERY:
+            raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MOST_QUERY:,}")
+        if len(self.where) > MOST_WHERE:
+            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MOST_WHERE:,}")
+        if not 1 <= self.top <= MOST_TOP:
+            raise UsageError(f"top: must be from 1 to {MOST_TOP}")
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise UsageError("weight: must be from 0 to 1")
+        if not 1 <= self.length <= MOST_LENGTH:
+            raise UsageError(f"length: must be from 1 to {MOST_LENGTH:,}")
+
+
+class Comparison:
+    """A collection, and the systems that can search it: the model needs no texts, and BM25 no model.
+
+    Args:
+        weight: the model's weight beside BM25 where a request names none; None: the collection's own.
+    """
+
+    def __init__(self, collection: Collection, weight: float | None) -> None:
+        self.collection = collection
+        # A collection that is best searched by one of both says nothing about both.
+        own = collection.weight if 0 < collection.weight < 1 else HYBRID_WEIGHT
+        self.weight = own if weight is None else weight
+        self.num_searches = 0
+        self.example = ""
+        self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        found = {key: name for key, name, _ in self.systems() if key != "both"}
+        missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
+        why = [f" alone ({line})" for key, line in missing.items() if key not in found]
+        by = " and ".join(found.values()) + "".join(why)
+        return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
+
+    @property
+    def unit(self) -> str:
+        """Return what a query is compared with: texts, or the chunks that long ones are cut into."""
+        return "chunk" if self.collection.options.get("chunk_tokens") else "text"
+
+    @property
+    def model_name(self) -> str | None:
+        """Return the name of the model's folder; of one that is called `model`, the name of the folder around it."""
+        if self.collection.model is None:
+            return None
+        path = Path(self.collection.model).resolve()
+        return path.parent.name if path.name == "model" else path.name
+
+    def systems(self, weight: float | None = None) -> Iterator[tuple[str, str, float]]:
+        """Yield the key of each system, its name and the model's weight in it.
+
+        Args:
+            weight: the model's weight beside BM25; None: the default.
+        """
+        model, has_words = self.model_name, self.collection.has_texts
+        if model:
+            yield "model", model, 1.0
+        if model and has_words:
+            yield "both", f"{model} + BM25", self.weight if weight is None else weight
+        if has_words:
+            yield "bm25", "BM25", 0.0
+
+    def load(self) -> None:
+        """Search once, which loads the model and builds the index of words.
+
+        Raises:
+            PipelineError: the collection cannot be searched.
+        """
+        if not any(self.systems()):
+            raise PipelineError(f"{self.collection.folder}: names no model, keeps no texts for BM25: pass --model DIR")
+        for _, _, weight in self.systems():
+            for hit in self.collection.search(["text"], 1, weight=weight)[0]:
+                self.example = self.example or example(hit.fields)
+
+    def about(self) -> dict[str, Any]:
+        """Return what `/api/collection` answers."""
+        systems = [{"key": key, "name": name, "weight": weight} for key, name, weight in self.systems()]
+        return {
+            "name": Path(self.collection.folder).resolve().name,
+            "num_texts": self.collection.num_texts,
+            "unit": self.unit,
+            "weight": self.weight,
+            "fields": self.collection.fields,
+            "example": self.example,
+            "has_texts": self.collection.has_texts,
+            "systems": systems,
+        }
+
+    def search(self, request: Request) -> dict[str, Any]:
+        """Return what `/api/search` answers.
+
+        Raises:
+            PipelineError: the filter or the query cannot be used; the message says why.
+            ManifestError, ShardError, OSError: the collection is damaged.
+        """
+        words, results = telling_words(request.q, self.collection.words), []
+        began = time.perf_counter()
+        with self._lock:
+            for key, name, weight in self.systems(request.weight):
+                (hits,) = self.collection.search([request.q], request.top, weight=weight, where=request.where or None)
+                results.append((key, name, weight, hits))
+            self.num_searches += 1
+        seconds = time.perf_counter() - began
+        return {
+            "query": request.q,
+            "top": request.top,
+            "where": request.where,
+            "num_texts": self.collection.num_texts,
+            "seconds": round(seconds, 4),
+            "systems": [
+                {
+                    "key": key,
+                    "name": name,
+                    "weight": weight,
+                    "hits": [described(hit, words, self.collection.words, request.length) for hit in hits],
+                }
+                for key, name, weight, hits in results
+            ],
+        }
+
+
+def example(fields: Mapping[str, Any]) -> str:
+    """Return a condition on one of a hit's fields, an example for the user: on a number or else on a short text."""
+    usable = {name: value for name, value in fields.items() if name.lower() not in UNUSUAL}
+    for kind, most, sign in ((int | float, 20, ">"), (str, 24, "=")):
+        for name, value in usable.items():
+            if isinstance(value, kind) and not isinstance(value, bool) and 0 < len(str(value)) <= most:
+                shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else f"{value - 1:g}"
+                return f"{name if NAME.fullmatch(name) else f'`{name}`'} {sign} {shown}"
+    return ""
+
+
+def described(hit: Hit, found: Set[str], words: Words, length: int) -> dict[str, Any]:
+    """Return a hit as JSON.
+
+    `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters
+    around the query's words; `marks` and `title_marks` are these words in both, and `passage` is the part to show
+    first, as positions in characters.
+
+    Args:
+        found: the query's words. words: what BM25 compares of a text.
+    """
+    described = dataclasses.asdict(hit)
+    title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)
+    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), found, words) if title else []}
+    if hit.text is not None:
+        marks = marked(hit.text, found, words)
+        start, end = passage(hit.text, marks, length)
+        text = hit.text[start:end]
+        marks = [(first - start, last - start) for first, last in marks if start <= first and last <= end]
+        described |= {"text": text, "is_cut": len(text) < len(hit.text), "marks": marks}
+        described["passage"] = passage(text, marks, min(PASSAGE, length))
+    return described

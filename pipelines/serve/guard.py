@@ -1,0 +1,98 @@
+"""Which requests the server answers: those that a page of its own sends, by a name of its own.
+
+A web page of another site can make the browser of whoever reads it send requests to 127.0.0.1. Two checks keep it from
+reading the collection:
+
+- the Host header must be a name of this server. A site whose name is made to lead to 127.0.0.1 (DNS rebinding) has its
+  own name there;
+- a request that says that it comes from another site (Origin, Sec-Fetch-Site) is refused. A link to the page is not.
+
+Every answer forbids the browser to load anything from elsewhere, and other sites to embed it.
+"""
+
+import ipaddress
+from collections.abc import Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def name_of(host: str) -> str:
+    """Return the name in a Host header, lower-cased, without the port and the brackets of IPv6."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+
+
+def names_of(host: str) -> set[str] | None:
+    """Return the names by which a server on `host` may be called; None: any IP address, where it listens on all."""
+    return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """The application behind these checks.
+
+    Args:
+        names: as `names_of` returns them.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
+        self.app = app
+        self.names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # "lifespan"; there are no WebSockets
+            await self.app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        problem = self.problem(Headers(scope=scope), is_page=scope["path"] == "/")
+        refusal = JSONResponse({"error": problem}, status_code=403)
+        await (refusal if problem else self.app)(scope, receive, send_safely)
+
+    def problem(self, headers: Headers, is_page: bool) -> str | None:
+        """Return why a request is refused, in a line; None if it is not.
+
+        Args:
+            is_page: the request is for the page itself, to which other sites may link.
+        """
+        hosts = headers.getlist("host")
+        name = name_of(hosts[0]) if len(hosts) == 1 else ""
+        known = name in self.names if self.names is not None else name in LOOPBACK or is_address(name)
+        if not known:
+            return "the Host header is not a name of this server: open the address that it printed"
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower()):
+            return "a page of another origin may not use this server"
+        is_link = is_page and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
+            return "a page of another site may not use this server"
+        return None

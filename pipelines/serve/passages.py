@@ -1,0 +1,91 @@
+"""Find a query's words in a text, and the part of the text that is worth showing.
+
+    text -> spans of the words that the query has -> the stretch of `width` characters with most of these words
+
+Stop words, of the stemmer's language or of English, mark nothing, unless the query has no other words.
+"""
+
+from collections import Counter
+from collections.abc import Set
+
+from clearspan.common.words import PLAIN, Words, places
+
+Span = tuple[int, int]
+"""First character of a stretch of text, and the one after its last."""
+REACH = 24
+"""Number of characters within which an end of a passage moves to the end of a word."""
+
+
+def telling_words(query: str, words: Words = PLAIN) -> set[str]:
+    """Return the words of a query, as BM25 compares them, without stop words; all of them if there are no others."""
+    from bm25s import stopwords
+
+    spelled = [query[start:end] for start, end in places(query)]
+    ignored = getattr(stopwords, f"STOPWORDS_{(words.stemmer or 'en_plus').upper()}", stopwords.STOPWORDS_EN_PLUS)
+    telling = [word for word in spelled if word.lower() not in ignored] or spelled
+    return {compared for word in telling for compared in words(word)}
+
+
+def marked(text: str, found: Set[str], words: Words = PLAIN) -> list[Span]:
+    """Return where a text has words that `telling_words` returns, in order; words without a space between are one."""
+    spans = places(text)
+    same = {word for word in {text[start:end] for start, end in spans} if not found.isdisjoint(words(word))}
+    marks: list[Span] = []
+    for start, end in spans:
+        if text[start:end] in same:
+            if marks and marks[-1][1] == start:
+                start = marks.pop()[0]
+            marks.append((start, end))
+    return marks
+
+
+def passage(text: str, marks: list[Span], width: int) -> Span:
+    """Return the stretch of at most `width` characters of a text with most different marked words, then most marks.
+
+    A quarter of the width is left for the words around them. Of equal stretches the first is taken; without marks it is
+    the text's beginning. Both ends are between words where a space is near.
+    """
+    if len(text) <= width:
+        return 0, len(text)
+    inner = width - width // 4
+    best, start, end = (0, 0), 0, 0
+    inside: Counter[str] = Counter()
+    last = 0
+    for first, (begin, _) in enumerate(marks):
+        while last < len(marks) and marks[last][1] - begin <= inner:
+            inside[_word(text, marks[last])] += 1
+            last += 1
+        if (score := (len(inside), inside.total())) > best:
+            best, start, end = score, begin, marks[last - 1][1]
+        if last > first:
+            word = _word(text, marks[first])
+            inside[word] -= 1
+            if not inside[word]:
+                del inside[word]
+        else:  # a mark that is longer
+            last = first + 1
+    if not end:
+        return 0, _back_to_space(text, width, 0)
+    start = max(0, min(start - (width - (end - start)) // 3, len(text) - width))
+    end = min(len(text), start + width)
+    return _on_to_word(text, start, end), _back_to_space(text, end, start)
+
+
+def _word(text: str, mark: Span) -> str:
+    return text[slice(*mark)].lower()
+
+
+def _on_to_word(text: str, start: int, end: int) -> int:
+    """Return the first beginning of a word at or after `start`, if one is near."""
+    if start == 0 or text[start - 1].isspace():
+        return start
+    near = range(start, min(start + REACH, end))
+    return next((place + 1 for place in near if text[place].isspace()), start)
+
+
+def _back_to_space(text: str, end: int, start: int) -> int:
+    """Return the last space at or before `end`, if one is near."""
+    if end == len(text) or text[end].isspace():
+        return end
+    near = range(end - 1, max(end - REACH, start), -1)
+    return next((place for place in near if text[place].isspace()), end)

@@ -1,0 +1,78 @@
+"""The HTTP server: a socket, and uvicorn on it until Ctrl-C or SIGTERM."""
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Self
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from clearspan.pipelines.errors import PipelineError
+
+WAIT_S = 2
+"""Seconds for which the end waits for a running search."""
+LONGEST = 32_768
+"""Bytes of the first line and the headers of a request. A query of 2,000 characters needs up to 18,000."""
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Listen on an address while the block runs.
+
+    Args:
+        port: 0 for a free one.
+
+    Raises:
+        PipelineError: the address cannot be used.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family)
+    except (OSError, UnicodeError) as error:
+        why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        raise PipelineError(f"--host {host} --port {port}: {why}: try --port 0, which picks a free one") from None
+    with listener:
+        yield listener
+
+
+def address(listener: socket.socket) -> str:
+    """Return the address of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server of an application, which a signal ends; uvicorn's own raises the signal again afterwards."""
+
+    @classmethod
+    def of(cls, app: ASGIApp) -> Self:
+        """Return the server of an application; `run([listener])` answers requests until SIGINT or SIGTERM."""
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a traceback of a bug is an error
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            h11_max_incomplete_event_size=LONGEST,
+            timeout_graceful_shutdown=WAIT_S,
+        )
+        return cls(config)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,159 @@
+"""Chunks of long texts, which a model reads whole: runs of whole sentences of at most so many tokens.
+
+    text -> sentences (`segmentation`) -> one longer than a chunk: words -> runs of at most `size` tokens
+    [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the one before
+
+A chunk is a part of the text as it stands, with its line breaks. What is put before it (a prompt, a title) counts
+towards the model's limit, and not towards `size`. Tokens of a run can differ from the sum of its sentences' by a few,
+so every chunk is counted again as the model reads it; one that is too long is halved.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.text.segmentation import segment_spaced
+
+Span = tuple[int, int]
+"""Beginning and end of a part of a text, in characters."""
+Count = Callable[[Sequence[str]], Sequence[int]]
+"""Function of texts that returns the number of tokens of each, without special tokens."""
+WORD = re.compile(r"\S+")
+SURE = 0.9
+"""A text that takes less than this part of the room is not counted again with what is put before it."""
+
+
+class Chunker:
+    """Splitter of texts into chunks.
+
+    Args:
+        count: counts the tokens of texts.
+        size: most tokens of a chunk.
+        overlap: most tokens of the sentences with which a chunk repeats the end of the one before.
+        limit: most tokens that the model reads, what is before a chunk included; None for any number.
+        language: that of the texts, for their sentences.
+    """
+
+    def __init__(self, count: Count, size: int, overlap: int, limit: int | None, language: str = "en") -> None:
+        self.count, self.size, self.overlap, self.limit = count, size, overlap, limit
+        self.language = language
+
+    def fitting(self, prompt: str, title: str) -> str:
+        """Return a title, cut at a word if it takes more than half of what the model reads, the prompt included."""
+        if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
+            return title
+        low, high = 0, len(title)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.count([prompt + title[:middle]])[0] <= self.limit // 2
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return title[: title.rfind(" ", 0, low) + 1 or low].rstrip()
+
+    def chunks(self, texts: Sequence[str], before: Sequence[str]) -> list[list[Span]]:
+        """Return the chunks of each text, in order; one that fits is a chunk as a whole.
+
+        Args:
+            before: what is put before each chunk of each text: the prompt, and a title that is `fitting`.
+        """
+        rooms = [self.size] * len(texts)
+        if self.limit is not None:
+            rooms = [max(1, min(self.size, self.limit - tokens)) for tokens in self.count(before)]
+        sizes = self.count(texts)
+        made: list[list[Span]] = [[(0, len(text))] for text in texts]
+        full = [row for row, (tokens, room) in enumerate(zip(sizes, rooms, strict=True)) if tokens > SURE * room]
+        long = [row for row in full if sizes[row] > rooms[row]]
+        pieces = self._pieces([texts[row] for row in long], [rooms[row] for row in long])
+        for row, parts in zip(long, pieces, strict=True):
+            made[row] = list(self._packed(parts, rooms[row]))
+        halved = self._halved([texts[row] for row in full], [before[row] for row in full], [made[row] for row in full])
+        for row, spans in zip(full, halved, strict=True):
+            made[row] = spans
+        return made
+
+    def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
+        """Return the sentences of each text with their numbers of tokens; of one with more than its room the words."""
+        sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
+        long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
+        words = [[part for span in row for part in _words(text, span)] for text, row in zip(texts, long, strict=True)]
+        rows = zip(sentences, self._counted(texts, words), rooms, strict=True)
+        return [sorted([*(each for each in row if each[1] <= room), *parts]) for row, parts, room in rows]
+
+    def _counted(self, texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> list[list[tuple[Span, int]]]:
+        parts = [text[start:end] for text, row in zip(texts, spans, strict=True) for start, end in row]
+        tokens = iter(self.count(parts))
+        return [[(span, next(tokens)) for span in row] for row in spans]
+
+    def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
+        """Yield the spans of runs of pieces that fill the room, each with the overlap."""
+        first = 0
+        while first < len(pieces):
+            last, total = first, 0
+            while last < len(pieces) and (last == first or total + pieces[last][1] <= room):
+                total += pieces[last][1]
+                last += 1
+            yield pieces[first][0][0], pieces[last - 1][0][1]
+            if last == len(pieces):
+                return
+            again, total = last, 0
+            room_left = min(self.overlap, room - pieces[last][1])  # the next piece must be new, and fit
+            while again - 1 > first and total + pieces[again - 1][1] <= room_left:
+                again -= 1
+                total += pieces[again][1]
+            first = again
+
+    def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
+        """Return the chunks with those halved, at a space if there is one, that are longer than a chunk may be."""
+        while True:
+            placed = [(row, span) for row, spans in enumerate(made) for span in spans]
+            parts = [texts[row][start:end] for row, (start, end) in placed]
+            alone = self.count(parts)
+            whole = [0] * len(parts)
+            if self.limit is not None:
+                whole = list(self.count([before[row] + part for (row, _), part in zip(placed, parts, strict=True)]))
+            most = self.limit or 0
+            is_long = [size > self.size or total > most for size, total in zip(alone, whole, strict=True)]
+            if not any(is_long):
+                return made
+            halved: list[list[Span]] = [[] for _ in texts]
+            for (row, span), too_long in zip(placed, is_long, strict=True):
+                halved[row] += _halves(texts[row], span) if too_long else [span]
+            if halved == made:  # a character alone is too long
+                return made
+            made = halved
+
+
+def _sentences(text: str, language: str) -> list[Span]:
+    """Return the sentences of a text as parts of it; the text as a whole if the segmenter fails."""
+    try:
+        sentences = segment_spaced(text, language)
+    except RecordError:
+        return [(0, len(text))]
+    words, spans = iter(match.span() for match in WORD.finditer(text)), list[Span]()
+    place = end = 0
+    for sentence in sentences:
+        left, start = sum(map(len, sentence.split())), None
+        while left:
+            if place == end:
+                place, end = next(words)
+            start = place if start is None else start
+            taken = min(left, end - place)
+            place, left = place + taken, left - taken
+        if start is not None:
+            spans.append((start, place))
+    return spans
+
+
+def _words(text: str, span: Span) -> list[Span]:
+    return [match.span() for match in WORD.finditer(text, *span)]
+
+
+def _halves(text: str, span: Span) -> list[Span]:
+    """Return two halves of a span, divided at the space that is nearest to its middle, or at the middle."""
+    start, end = span
+    middle = (start + end) // 2
+    gaps = [match.end() for match in WORD.finditer(text, start, end)][:-1]
+    at = min(gaps, key=lambda gap: abs(gap - middle), default=middle)
+    if not start < at < end:
+        return [span]
+    second = WORD.search(text, at, end)
+    return [(start, at), (second.start() if second else at, end)]

@@ -1,0 +1,182 @@
+"""Update of a finished dataset to changed inputs: a run beside it, whose result takes its place at once.
+
+    OUTPUT/            the old dataset, which stays usable: vectors-00000-000.tar ... manifest.json plan.json _done/
+    OUTPUT/.update/    a whole run on the new inputs: vectors-50000-000.tar ... manifest.json plan.json _done/
+    then               1. the new shards move to OUTPUT, beside the old ones
+                       2. manifest.json of OUTPUT is replaced: from here on the dataset is the new one
+                       3. plan.json, _done/ and the like are replaced, the old shards removed, .update/ last
+
+The numbers in the names of shards begin at 0 and at SECOND by turns, so that old and new shards have no name in common.
+Until step 2 a reader finds the old dataset, whatever is killed; a run that finds `.update/manifest.json` does the steps
+again. `.update/` of other inputs than the present ones is begun again.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearspan.common.files import locked
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import CHANGED
+from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.changes import check_inputs
+from clearspan.pipelines.units.job import FOLDERS, Job, done_units
+from clearspan.pipelines.units.plan import Plan
+from clearspan.shards import Dataset, Manifest, storage
+from clearspan.shards.claim import ClaimError, differences
+from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import SHARD_NAME, ManifestError
+
+FOLDER = ".update"
+SECOND = planning.MAX_UNITS // 2
+"""The number of the first shard of every other state."""
+ASIDE, ASIDE_DONE = ".replaced", ".replaced-all"
+"""In FOLDER: what step 3 replaces, and a file that says that all of it has been moved there."""
+OF_INPUTS = ("unit_bytes",)
+"""Options that follow from the size of the inputs."""
+MOST_SHOWN = 6
+
+
+def first_shard(folder: str) -> int:
+    """Return the number of the first shard of a dataset, or of one that is begun: 0 or SECOND."""
+    try:
+        names = [shard.name for shard in Manifest.load(folder).shards]
+    except ManifestError:  # it is missing, or damaged
+        names = [name for name in storage.list_files(folder) if SHARD_NAME.fullmatch(name)]
+    return SECOND if names and all(int(name.split("-")[1]) >= SECOND for name in names) else 0
+
+
+def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
+    """Return whether the output folder holds a finished dataset of other inputs.
+
+    Raises:
+        PipelineError: it cannot be updated, or other options made it.
+    """
+    if job.curation.holdout_fraction:
+        raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
+    if storage.is_remote(job.folder):
+        raise PipelineError(f"--update: {job.folder} is not on this machine: choose a new --output")
+    if not _is_finished(job):
+        return False
+    check_options(job.folder, planning.began(job.folder), job.fingerprint)
+    if storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
+        return True
+    try:
+        check_inputs(job.folder, plan, done_units(job.folder) & set(range(job.num_units)), quiet)
+    except PipelineError:  # an edit that the plan does not show
+        return True
+    return False
+
+
+def _is_finished(job: Job) -> bool:
+    return storage.exists(job.path(MANIFEST)) and bool(planning.began(job.folder))
+
+
+def advice(job: Job, error: Exception) -> str:
+    """Return the end of an error on changed inputs, for a dataset that can be updated."""
+    if not job.kind.can_update or job.kind.update or not _is_finished(job):
+        return ""
+    if option_differences(planning.began(job.folder), job.fingerprint):
+        return ""
+    is_changed = isinstance(error, ClaimError) or CHANGED in str(error)
+    return ", or bring it up to date with --update" if is_changed else ""
+
+
+def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise PipelineError unless two fingerprints differ in their inputs alone."""
+    if lines := option_differences(old, new):
+        shown = "; ".join(lines[:MOST_SHOWN])
+        raise PipelineError(
+            f"{folder}: --update needs the model and the options that made it ({shown}): give those, or choose another "
+            "--output"
+        )
+
+
+def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two fingerprints, apart from those of the inputs."""
+
+    def shaping(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+        options = {name: value for name, value in fingerprint["options"].items() if name not in OF_INPUTS}
+        return {"kind": fingerprint["kind"], **options}
+
+    return differences(shaping(old), shaping(new))
+
+
+def begin(folder: str, plan: bytes) -> Path:
+    """Return the folder of the run on the new inputs, without what another plan left there."""
+    beside = Path(folder, FOLDER)
+    path = beside / planning.NAME
+    if beside.exists() and not (path.exists() and path.read_bytes() == plan):
+        abandon(folder)
+    beside.mkdir(exist_ok=True)
+    return beside
+
+
+def abandon(folder: str) -> None:
+    """Remove the run on new inputs."""
+    shutil.rmtree(Path(folder, FOLDER))
+
+
+def settle(folder: str) -> None:
+    """Let a finished run on new inputs take the dataset's place, if a killed command left one."""
+    beside = Path(folder, FOLDER)
+    if storage.is_remote(folder) or not beside.is_dir():
+        return
+    if (beside / MANIFEST).exists():
+        with locked(folder):
+            replace(folder)
+    elif {path.name for path in beside.iterdir()} <= {ASIDE_DONE}:  # nothing was left to do
+        abandon(folder)
+
+
+def replace(folder: str) -> None:
+    """Let the finished run in FOLDER take the dataset's place. A repetition after a kill does what is left."""
+    target, beside = Path(folder), Path(folder, FOLDER)
+    manifest = Manifest.load(str(beside))
+    for shard in manifest.shards:
+        if (beside / shard.name).exists():
+            (beside / shard.name).replace(target / shard.name)
+    if missing := next((shard.name for shard in manifest.shards if not (target / shard.name).exists()), None):
+        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with --update")
+    manifest.save(folder)
+    (beside / ASIDE).mkdir(exist_ok=True)
+    if not (beside / ASIDE_DONE).exists():
+        for name in (*FOLDERS, planning.NAME):
+            if (target / name).exists():
+                (target / name).replace(beside / ASIDE / name)
+        (beside / ASIDE_DONE).touch()
+    for name in (*FOLDERS, planning.NAME):
+        if (beside / name).exists():
+            (beside / name).replace(target / name)
+    named = {shard.name for shard in manifest.shards}
+    for name in storage.list_files(folder):
+        if SHARD_NAME.fullmatch(name) and name not in named:
+            (target / name).unlink()
+    for path in beside.iterdir():
+        if path.name not in (MANIFEST, ASIDE_DONE):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in (MANIFEST, ASIDE_DONE):
+        (beside / name).unlink()
+    beside.rmdir()
+
+
+def changes(old: str, new: str) -> dict[str, int]:
+    """Return how many whole texts of a dataset are new, gone and kept in another one; equal texts count each time."""
+    (before, times), (after, times_after) = (np.unique(_texts(folder), return_counts=True) for folder in (old, new))
+    _, first, second = np.intersect1d(before, after, assume_unique=True, return_indices=True)
+    kept = int(np.minimum(times[first], times_after[second]).sum())
+    return {"new": int(times_after.sum()) - kept, "gone": int(times.sum()) - kept, "kept": kept}
+
+
+def _texts(folder: str) -> np.ndarray:
+    """Return the ids of the whole texts of a dataset, (n,) int64."""
+    ids = [np.empty(0, np.int64)]
+    for batch in Dataset(folder):
+        if "document" in batch.schema.names:
+            ids.append(batch.column("document").to_numpy()[batch.column("chunk").to_numpy() == 0])
+        else:
+            ids.append(batch.column("id").to_numpy())
+    return np.concatenate(ids)

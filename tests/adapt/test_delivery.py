@@ -1,0 +1,64 @@
+"""What `adapt` delivers: the model of the winner, whatever an earlier, killed call left, and a folder to search."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearspan.adapt import delivery
+from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.outcome import decide
+from clearspan.common.sealed import unseal
+from tests.adapt.test_outcome import verdict
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Adapt:
+    for name, folder in (("owl", tmp_path / "owl"), ("trained", tmp_path / "out/run/model")):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(name)
+    return Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "owl"))
+
+
+@pytest.mark.parametrize(
+    ("winner", "copied", "weight"), [("trained", "trained", None), ("BM25", "owl", 0.0), ("owl + BM25", "owl", 0.8)]
+)
+def test_the_winners_model_and_weight_are_delivered(
+    winner: str, copied: str, weight: float | None, options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
+    delivery.announce(outcome)
+    delivery.deliver(outcome, state, options)
+    delivery.finish(outcome, state, options)
+    out = options.output
+    assert (out / "model/config.json").read_text() == copied
+    settings = unseal((out / "search.json").read_bytes())
+    assert (settings["vectors"], settings["model"], settings["weight"]) == ("vectors", "model", weight)
+    found = json.loads((out / "adapt.json").read_text())
+    assert (found["winner"], found["weight"]) == (winner, weight)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith(f"take {winner}") and printed[-1] == f'clearspan search {out} "..." searches the texts'
+    assert winner in (out / "report.html").read_text()
+
+
+@pytest.mark.guarantee("verdict-among-all-texts")
+def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
+    state: dict[str, dict[str, str]] = {"steps": {}}
+    delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
+    state["steps"]["embed"] = "embed"
+    (options.output / "vectors").mkdir()
+    delivery.deliver(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), state, options)
+    assert (options.output / "model/config.json").read_text() == "owl"
+    assert not (options.output / "vectors").exists() and "embed" not in state["steps"]
+    assert "the verdict is another one: owl in place of trained" in capsys.readouterr().out
+
+
+def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
+    delivery.deliver(outcome, state, options)
+    (options.output / "model/config.json").write_text("mine")
+    delivery.deliver(outcome, state, options)
+    assert (options.output / "model.damaged/config.json").read_text() == "mine"
+    assert (options.output / "model/config.json").read_text() == "owl"
+    assert "of which it was a copy: moved to " in capsys.readouterr().out

@@ -1,0 +1,46 @@
+"""What the verdicts of `adapt` come to: which decides, what to take, and the model and the weight that it needs."""
+
+import pytest
+
+from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.outcome import ENOUGH_QUESTIONS, decide
+from clearspan.eval.verdict import System, Verdict
+
+
+def verdict(winner: str, task: str = "titles", num_queries: int = 300) -> Verdict:
+    systems = tuple(
+        System(name, name, "trained" in name, 0.8 if "+" in name else None, 50.0 - place, 40.0, 60.0)
+        for place, name in enumerate(["trained + BM25", "trained", "owl + BM25", "BM25", "owl", "untrained static"])
+    )
+    word = "better" if "trained" in winner else "no difference"
+    best = ("trained + BM25", winner if word != "better" else "owl + BM25")
+    return Verdict(task, num_queries, 5237, 5237, systems, winner, *best, 2.0, 1.0, 3.0, word, f"take {winner}")
+
+
+@pytest.mark.parametrize(
+    ("winner", "model", "weight"),
+    [
+        ("trained + BM25", "trained", 0.8),
+        ("trained", "trained", None),
+        ("owl + BM25", "owl", 0.8),
+        ("owl", "owl", None),
+        ("BM25", "owl", 0.0),
+    ],
+)
+def test_the_winner_says_which_model_is_delivered_and_its_weight(winner: str, model: str, weight: float | None) -> None:
+    """Behind BM25 alone stands the best model that needs no training, with weight 0."""
+    outcome = decide(Verdicts(verdict(winner)))
+    assert (outcome.model, outcome.weight) == (model, weight)
+    found = outcome.to_json()
+    assert (found["winner"], found["num_texts"], found["num_queries"]) == (winner, 5237, 300)
+    assert list(found["mrr"].items())[:2] == [("trained + BM25", 50.0), ("trained", 49.0)]
+
+
+@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.parametrize(("number", "decides"), [(ENOUGH_QUESTIONS, "questions"), (ENOUGH_QUESTIONS - 1, "titles")])
+def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, decides: str) -> None:
+    both = Verdicts(verdict("trained"), verdict("owl", "questions", number))
+    outcome = decide(both)
+    assert outcome.verdict.task == decides and outcome.model == ("owl" if decides == "questions" else "trained")
+    (other,) = outcome.to_json()["others"]
+    assert {other, decides} == {"titles", "questions"}

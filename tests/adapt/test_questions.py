@@ -1,0 +1,64 @@
+"""`--queries` of `adapt`: each question gets the text that should be found, given as such or by its id."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from clearspan.adapt import questions
+
+OWLS, FOXES = "Owls hunt by ear, and fly without a sound.", "Foxes hunt by day, too, where nobody disturbs them."
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    path = tmp_path / "articles.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "title", "text"], [7, "Owls", OWLS], [8, "Foxes", FOXES]])
+    return path
+
+
+def asked(tmp_path: Path, articles: Path, lines: str, *more: str, code: int = 0) -> list[tuple[str, str]]:
+    file, out = tmp_path / "questions.csv", tmp_path / "out.jsonl"
+    file.write_text(lines)
+    line = ["--queries", str(file), "--input", str(articles), "--output", str(out), *more]
+    assert questions.main(line) == code
+    return [tuple(json.loads(row).values()) for row in out.read_text().splitlines()] if out.is_file() else []
+
+
+@pytest.mark.guarantee("verdict-among-all-texts")
+def test_an_id_is_that_of_a_record_and_a_text_is_itself(tmp_path: Path, articles: Path) -> None:
+    by_id = "query,id\nWho flies silently?,7\nWho hunts by day?,8\n"
+    wanted = [("Who flies silently?", OWLS), ("Who hunts by day?", FOXES)]
+    assert asked(tmp_path, articles, by_id, "--id-field", "id") == wanted
+    by_text = f'query,text\nWho flies silently?,"{OWLS}"\nWho hunts by day?,"{FOXES}"\n'
+    assert asked(tmp_path, articles, by_text) == wanted
+    lines = [{"id": 7, "text": OWLS}, {"id": 8, "text": FOXES}]  # numbers in JSON are ids, too
+    articles.with_suffix(".jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert asked(tmp_path, articles.with_suffix(".jsonl"), by_id, "--id-field", "id") == wanted
+
+
+@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.parametrize(
+    ("lines", "more", "complaint"),
+    [
+        ("query,id\nWho?,7\nWhere?,9\n", ["--id-field", "id"], "1 id of 2 in no record's field id: '9' ("),
+        ("query,id\nWho?,7\n", [], "names texts by id, and the inputs have no field with a usual name for it"),
+        ("query\nWho?\n", [], "1 row without the right text or its id, e.g. "),
+    ],
+)
+def test_a_question_without_a_text_is_one_line(
+    lines: str, more: list[str], complaint: str, tmp_path: Path, articles: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(tmp_path, articles, lines, *more, code=2) == []
+    message = capsys.readouterr().err
+    assert complaint in message and message.count("\n") <= 2
+
+
+def test_an_unchanged_file_is_not_written_again(tmp_path: Path, articles: Path) -> None:
+    lines = "query,id\nWho flies silently?,7\n"
+    asked(tmp_path, articles, lines, "--id-field", "id")
+    before = (tmp_path / "out.jsonl").stat().st_mtime_ns
+    asked(tmp_path, articles, lines, "--id-field", "id")
+    assert (tmp_path / "out.jsonl").stat().st_mtime_ns == before

@@ -1,0 +1,27 @@
+"""The recipe that `adapt` trains with follows from the texts and the model."""
+
+import pytest
+
+from clearspan.adapt import recipe as adapt_recipe
+
+
+@pytest.mark.parametrize(
+    ("num_texts", "median", "is_static", "recipe", "changes"),
+    [
+        (5_000, 30, False, "simcse-unsup-bert-base", adapt_recipe.SENTENCES),
+        (5_000, 100, False, "crops", ("training.epochs=3",)),
+        (50_000, 400, False, "crops", ()),
+        (50_000, 2_048, False, "contrastive-only", adapt_recipe.LONG_TEXTS),
+        (5_000, 30, True, "static", adapt_recipe.STATIC),
+    ],
+)
+def test_the_recipe_follows_from_texts_and_model(
+    num_texts: int, median: int, is_static: bool, recipe: str, changes: tuple[str, ...]
+) -> None:
+    chosen = adapt_recipe.choose(num_texts, median, is_static)
+    assert (chosen.recipe, chosen.changes) == (recipe, changes)
+    assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
+    assert ("single sentences" in chosen.reason) == (median < 32)
+    assert adapt_recipe.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
+    titled = adapt_recipe.choose(num_texts, median, is_static, has_titles=True)
+    assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason

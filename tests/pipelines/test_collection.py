@@ -1,0 +1,42 @@
+"""A collection: what search.json says, and searches of a folder that is opened once."""
+
+from pathlib import Path
+
+import pytest
+
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.search.collection import NAME, Collection, write_collection
+from tests.pipelines.conftest import Command
+
+TEXTS = ["Owls hunt at night.", "A party of the north won.", "It rains in the north."]
+
+
+@pytest.fixture
+def made(direct: Command, encoder: Path, tmp_path: Path) -> Path:
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS))
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder, "--keep-text"]
+    assert direct("embed", *words).code == 0
+    return tmp_path / "out"
+
+
+def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "adapted").mkdir()
+    write_collection(tmp_path / "adapted", made, encoder, 0.5)
+    collection = Collection.open(tmp_path / "adapted")
+    assert collection.weight == 0.5 and collection.has_texts and collection.num_texts == 3
+    (hits,) = collection.search([TEXTS[0]], 2)
+    assert hits[0].text == TEXTS[0] and hits[0].collection == str(tmp_path / "adapted") and len(hits) == 2
+    assert Collection.open(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
+
+
+@pytest.mark.parametrize("damage", ['{"vectors": "out"}', "{", '{"vectors": "out", "sha256": "0"}'])
+def test_a_damaged_search_json_is_refused_in_one_line(made: Path, tmp_path: Path, damage: str) -> None:
+    (tmp_path / NAME).write_text(damage)
+    with pytest.raises(PipelineError, match=r"search\.json: damaged .*: make the collection again") as raised:
+        Collection.open(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_dataset_without_a_named_model_says_so(made: Path) -> None:
+    with pytest.raises(PipelineError, match="names no model: pass model DIR"):
+        Collection.open(made).search(["owl"])

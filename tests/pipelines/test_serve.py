@@ -1,0 +1,330 @@
+"""The page and its API: the hits of `search`, for pages of its own on this machine alone."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import clearspan
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.search.collection import Collection
+from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.where import Condition
+from clearspan.pipelines.serve import app
+from clearspan.pipelines.serve.compare import example
+from clearspan.shards.reader import ShardError
+from tests.conftest import ROOT
+from tests.listening import addresses
+from tests.pipelines.conftest import Command
+from tests.pipelines.served import Fixed, Site, served
+from tests.processes import environment
+
+OWL = Hit(0.5, 7, "birds/owls.csv", "Owls hunt at night.", 3, {"title": "Owls", "year": 2021}, collection="notes")
+QUERIES = ["An owl hunts at night.", "A political party of the north", "1980s", "the river and its valley"]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with served(Fixed([OWL, OWL])) as found:
+        yield found
+
+
+@pytest.fixture
+def made(direct: Command, wiki: Path, encoder: Path, tmp_path: Path) -> Path:
+    """500 lines of Wikipedia."""
+    lines = wiki.read_text(encoding="utf-8").split("\n")[:500]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder, "--keep-text"]
+    assert direct("embed", *words).code == 0
+    return tmp_path / "out"
+
+
+def found(answer: dict[str, Any]) -> dict[str, list[tuple[int, float]]]:
+    """The ids and scores of each system's hits."""
+    return {each["key"]: [(hit["id"], hit["score"]) for hit in each["hits"]] for each in answer["systems"]}
+
+
+@pytest.mark.slow
+def test_the_hits_are_those_of_search_also_of_many_at_once(made: Path, encoder: Path) -> None:
+    weights = {"model": 1.0, "both": 0.3, "bm25": 0.0}
+    collection = Collection.open(made, encoder)
+    expected = {
+        query: {
+            key: [(hit.id, hit.score) for hit in collection.search([query], 7, weight=weight)[0]]
+            for key, weight in weights.items()
+        }
+        for query in QUERIES
+    }
+    for query in QUERIES:
+        (alone,) = clearspan.search(made, query, encoder, top=7)
+        (beside,) = clearspan.search(made, query, encoder, top=7, hybrid=0.3)
+        assert [[(hit.id, hit.score) for hit in hits] for hits in (alone, beside)] == [
+            expected[query]["model"],
+            expected[query]["both"],
+        ]
+    asked = QUERIES * 4
+    with served(Collection.open(made, encoder), 0.3) as site, ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda query: site.search(query, top=7).json, asked))
+        other = site.search(QUERIES[0], top=7, weight="0.9").json
+    assert [found(answer) for answer in answers] == [expected[query] for query in asked]
+    assert [answer["query"] for answer in answers] == asked
+    assert found(other)["both"] != expected[QUERIES[0]]["both"] and other["systems"][1]["weight"] == 0.9
+    assert other["num_texts"] == 500 and 0 < other["seconds"] < 60
+
+
+def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site: Site) -> None:
+    answer = site.search("What do OWLS eat at night?", top=1).json
+    assert [(each["key"], each["name"], each["weight"]) for each in answer["systems"]] == [
+        ("model", "small", 1.0),
+        ("both", "small + BM25", 0.5),
+        ("bm25", "BM25", 0.0),
+    ]
+    ((hit,),) = [each["hits"] for each in answer["systems"][:1]]
+    assert hit == {
+        "score": 0.5,
+        "id": 7,
+        "source": "birds/owls.csv",
+        "record": 3,
+        "fields": {"title": "Owls", "year": 2021},
+        "chunk": None,
+        "collection": "notes",
+        "text": "Owls hunt at night.",
+        "is_cut": False,
+        "marks": [[0, 4], [13, 18]],
+        "title": "title",
+        "title_marks": [[0, 4]],
+        "passage": [0, 19],
+    }
+    about = site.get("/api/collection").json
+    for system in answer["systems"]:
+        del system["hits"]
+    assert about.pop("systems") == answer["systems"]
+    assert about == {
+        "name": "notes",
+        "num_texts": 2,
+        "unit": "text",
+        "weight": 0.5,
+        "fields": ["title", "year"],
+        "example": "",
+        "has_texts": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "has_texts", "keys"), [(None, True, ["bm25"]), ("small", False, ["model"]), (None, False, [])]
+)
+def test_only_systems_that_can_search_are_asked(model: str | None, has_texts: bool, keys: list[str]) -> None:
+    with served(Fixed([OWL], model=model, has_texts=has_texts)) as site:
+        assert [each["key"] for each in site.search("owls").json["systems"]] == keys
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("path", ["/", "/style.css", "/api/collection", "/api/search?q=owls", "/nowhere"])
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [
+        ({"Host": "evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "evil.example:{port}"}, "the Host header is not a name of this server"),
+        ({"Host": "127.0.0.1.evil.example:{port}"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost.evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "10.0.0.7:{port}"}, "the Host header is not a name of this server"),
+        ({"Host": ""}, "the Host header is not a name of this server"),
+        ({"Origin": "https://evil.example"}, "a page of another origin may not"),
+        ({"Origin": "http://127.0.0.1:1"}, "a page of another origin may not"),
+        ({"Origin": "null"}, "a page of another origin may not"),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, "a page of another site may not"),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}, "a page of another site may not"),
+    ],
+)
+def test_another_host_or_origin_is_refused(site: Site, path: str, headers: dict[str, str], complaint: str) -> None:
+    answer = site.get(path, {name: value.format(port=site.port) for name, value in headers.items()})
+    assert (
+        answer.status == 403
+        and answer.error.startswith(complaint)
+        and "access-control-allow-origin" not in answer.headers
+    )
+
+
+@pytest.mark.guarantee("serve-local")
+def test_names_of_this_machine_and_links_to_the_page_are_answered(site: Site) -> None:
+    for host in ("127.0.0.1", "localhost", "LOCALHOST:{port}", "[::1]:{port}"):
+        assert site.get("/", {"Host": host.format(port=site.port)}).status == 200
+    own = {"Origin": site.address, "Sec-Fetch-Site": "same-origin"}
+    assert site.get("/api/search?q=owls", own).status == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert site.get("/?q=owls", link).status == 200
+    assert site.get("/api/search?q=owls", link).status == 403
+    with served(Fixed([OWL]), host="0.0.0.0") as everywhere:
+        assert everywhere.get("/", {"Host": "10.0.0.7:80"}).status == 200
+        assert everywhere.get("/", {"Host": "evil.example"}).status == 403
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize(
+    "path",
+    ["/../setup.py", "/page/index.html", "/%2e%2e/app.py", "/style.css/../app.py", "//etc/passwd", "/app.py", "/api/"],
+)
+def test_no_path_leads_to_a_file(site: Site, path: str) -> None:
+    answer = site.get(path)
+    assert answer.status == 404 and answer.error == "no such address: see /api/search and /api/collection"
+
+
+@pytest.mark.guarantee("serve-local")
+def test_an_answer_keeps_the_browser_from_loading_or_guessing_anything_else(site: Site) -> None:
+    for path, kind in {
+        "/": "text/html",
+        "/page.js": "text/javascript",
+        "/api/search?q=owls": "application/json",
+    }.items():
+        headers = site.get(path).headers
+        assert headers["content-type"].startswith(kind) and headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in headers["content-security-policy"] and "server" not in headers
+    page = site.get("/").body.decode()
+    assert not re.findall(r"https?:|<script>|<style|\son\w+=|style=", page)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"q": ""}, "q: the query is empty"),
+        ({"q": " \n"}, "q: the query is empty"),
+        ({"q": "owl" * 700}, "q: 2,100 characters are too many: at most 2,000"),
+        ({"q": "owl", "top": 0}, "top: must be from 1 to 100"),
+        ({"q": "owl", "top": 101}, "top: must be from 1 to 100"),
+        ({"q": "owl", "top": "ten"}, "top: not a whole number: 'ten'"),
+        ({"q": "owl", "weight": "nan"}, "weight: not a finite number: 'nan'"),
+        ({"q": "owl", "weight": 1.5}, "weight: must be from 0 to 1"),
+        ({"q": "owl", "length": 0}, "length: must be from 1 to 100,000"),
+        ({"q": "owl", "where": "x" * 1001}, "where: 1,001 characters are too many: at most 1,000"),
+        ({"q": "owl", "topp": 3}, "no such parameter: topp; did you mean 'top'?"),
+        ({"q": ["owl", "bat"]}, "q: is given twice"),
+    ],
+)
+def test_a_search_that_cannot_work_is_refused_in_a_line(site: Site, parameters: dict[str, Any], complaint: str) -> None:
+    given = [
+        (name, each) for name, value in parameters.items() for each in (value if isinstance(value, list) else [value])
+    ]
+    answer = site.get(f"/api/search?{urlencode(given)}")
+    assert answer.status == 400 and answer.error == complaint
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_but_get_is_answered(site: Site, method: str) -> None:
+    answer = site.get("/api/search?q=owls", method=method)
+    assert answer.status == 405 and answer.error == "only GET is answered"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "shown"),
+    [
+        (PipelineError("where: no such field: yeer"), 400, "where: no such field: yeer"),
+        (ShardError("vectors-0.tar: is damaged"), 500, "vectors-0.tar: is damaged"),
+        (ZeroDivisionError("of a secret"), 500, "the search failed: the terminal of the server says why"),
+    ],
+)
+def test_a_search_that_fails_is_a_line_without_a_traceback(error: Exception, status: int, shown: str) -> None:
+    with served(Fixed([OWL], error=error)) as site:
+        answer = site.search("owls")
+    assert answer.status == status and answer.error == shown
+
+
+def test_more_searches_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_SEARCHES", 1)
+    began, may_end = threading.Event(), threading.Event()
+
+    class Slow(Fixed):
+        def search(self, *words: Any, **options: Any) -> list[list[Hit]]:
+            began.set()
+            assert may_end.wait(30)
+            return super().search(*words, **options)
+
+    with served(Slow([OWL])) as site, ThreadPoolExecutor(1) as threads:
+        first = threads.submit(site.search, "owls")
+        assert began.wait(30)
+        answer = site.search("owls")
+        assert answer.status == 503 and answer.error == "too many searches at once: try again"
+        assert site.get("/").status == 200  # the page does not wait for a search
+        may_end.set()
+        assert first.result().status == 200
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.exhaustive
+def test_the_command_listens_on_this_machine_alone_and_ctrl_c_ends_it(made: Path, encoder: Path) -> None:
+    command = [sys.executable, "-m", "clearspan", "serve", str(made), "--model", str(encoder), "--port", "0"]
+    variables = environment(PYTHONPATH=str(ROOT))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{made}: 500 texts, searched by encoder and BM25\n"
+        address = process.stdout.readline()
+        port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+) \(Ctrl-C ends it\)\n", address)[1])  # type: ignore[index]
+        assert addresses(process.pid) == {f"127.0.0.1:{port}"}
+        assert len(Site(port).search("owls").json["systems"]) == 3
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0 and out == "\nended; queries answered: 1\n" and err == ""
+
+
+def test_a_port_in_use_and_a_missing_package_are_one_line(
+    pipeline: Command, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = pipeline("serve", tmp_path, "--model", encoder, "--port", port)
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"--port {port}: Address already in use: try --port 0, which picks a free one" in ended.err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ended = pipeline("serve", tmp_path, "--model", encoder)
+    assert ended.code == 1 and "the page needs starlette, uvicorn: pip install 'clearspan[serve]'\n" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        ([], 1, "no manifest.json"),
+        (["--port", "70000"], 2, "--port must be from 0 to 65,535"),
+        (["--weight", "2"], 2, "--weight must be from 0 to 1"),
+        (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
+        (["--host", "no.such.host.invalid"], 1, "--host no.such.host.invalid --port 8765: "),
+    ],
+)
+def test_bad_usage_is_one_line(pipeline: Command, tmp_path: Path, words: list[str], code: int, complaint: str) -> None:
+    ended = pipeline("serve", tmp_path, *(words or ["--port", "0"]))
+    assert ended.code == code and complaint in ended.err and ended.err.count("\n") == 1
+
+
+def test_a_collection_that_nothing_can_search_is_refused(
+    pipeline: Command, direct: Command, encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lines.txt").write_text("An owl.\nA bat.\n")
+    assert direct("embed", "--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder).code == 0
+    ended = pipeline("serve", tmp_path / "out", "--port", "0")
+    assert ended.code == 1 and "names no model, keeps no texts for BM25: pass --model DIR" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"id": 7, "title": "Owls", "lang": "it's", "year": 2021}, "year > 2020"),
+        ({"title": "Owls", "url": "https://x", "lang": "it's"}, "lang = 'it''s'"),
+        ({"draft": True, "first author": "Ada", "meta.lang": "de"}, "`first author` = 'Ada'"),
+        ({"text": "a long text that nobody would type here", "empty": "", "none": None}, ""),
+    ],
+)
+def test_the_example_of_a_filter_is_a_condition_on_a_field(fields: dict[str, Any], expected: str) -> None:
+    assert example(fields) == expected
+    if expected:
+        assert Condition.parse(expected).fields <= fields.keys()

@@ -1,0 +1,56 @@
+"""Learning curves, read back from a run's metrics."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearspan.eval.report.figures import Curve
+from clearspan.train.curves import learning_curves, never_better
+
+
+def metrics(path: Path, *lines: dict[str, float]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_dev_score_is_drawn_with_its_best_step_marked(tmp_path: Path) -> None:
+    path = metrics(
+        tmp_path / "m.jsonl", {"step": 0, "dev_score": 4.0}, {"step": 10, "loss": 2.5}, {"step": 10, "dev_score": 9.0},
+        {"step": 20, "loss": 1.5}, {"step": 20, "dev_score": 8.0},
+    )  # fmt: skip
+    (curves,) = learning_curves({"run": path})
+    assert curves.series == [Curve("run", [(0, 4.0), (10, 9.0), (20, 8.0)], marked=1)]
+    assert curves.y == "dev score"
+
+
+def test_runs_are_drawn_by_a_figure_that_all_of_them_have(tmp_path: Path) -> None:
+    both = [{"step": step, "dev_score": 1.0 + step, "validation/loss": 3.0 - step, "loss": 9.0} for step in (0, 1)]
+    one = metrics(tmp_path / "a.jsonl", *both)
+    other = metrics(tmp_path / "b.jsonl", *({k: v for k, v in line.items() if k != "dev_score"} for line in both))
+    (curves,) = learning_curves({"one": one, "other": other})
+    assert curves.y == "loss on held-out examples"
+    assert [curve.marked for curve in curves.series] == [1, 1], "the lowest loss"
+
+
+def test_a_loss_in_training_marks_no_best_step_and_few_points_are_no_curve(tmp_path: Path) -> None:
+    path = metrics(tmp_path / "m.jsonl", {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
+    (curves,) = learning_curves({"run": path})
+    assert curves.series == [Curve("run", [(1, 2.0), (2, 1.0)])]
+    assert learning_curves({"run": metrics(tmp_path / "m.jsonl", {"step": 1, "loss": 2.0})}) == []
+    assert learning_curves({"run": tmp_path / "none.jsonl"}) == []
+
+
+@pytest.mark.guarantee("export-of-the-start")
+def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) -> None:
+    def told(*lines: dict[str, float]) -> bool:
+        return never_better(metrics(tmp_path / "m.jsonl", *lines))
+
+    start = {"step": 0, "dev_score": 60.0}
+    assert told(start, {"step": 10, "dev_score": 59.0}, {"step": 20, "dev_score": 60.0})
+    assert not told(start, {"step": 10, "dev_score": 60.1}, {"step": 20, "dev_score": 50.0})
+    given = {"step": 0, "given/dev_score": 65.0}
+    assert told(given, start, {"step": 10, "dev_score": 64.0}), "better than the pooled start, not than the model given"
+    assert told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 2.5})
+    assert not told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.5})
+    assert not told({"step": 10, "loss": 2.0}), "nothing picks a checkpoint"

@@ -1,0 +1,66 @@
+"""A run's metrics.jsonl, read back: its lines, and the learning curves that reports draw.
+
+metrics.jsonl ──> lines_up_to ──> learning_curve: (step, figure), the best marked ──> eval.report.figures.Curves
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearspan.eval.report.figures import Curve, Curves
+from clearspan.train.options import DEV, GIVEN
+
+HELD_OUT_LOSS, LOSS = "validation/loss", "loss"
+NAMES = {DEV: "dev score", HELD_OUT_LOSS: "loss on held-out examples", LOSS: "loss in training"}
+"""The figures that say how a run learns, the most telling one first, as a report calls them."""
+NEVER_BETTER = "no step was better than the start, which is exported"
+
+
+def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
+    """Return the lines of a metrics.jsonl up to and including a step; drop lines that a kill left unreadable."""
+    lines = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        try:
+            if json.loads(line)["step"] <= step:
+                lines.append(line)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return lines
+
+
+def learning_curves(runs: Mapping[str, Path], caption: str = "While training") -> list[Curves]:
+    """Return the curves of runs in one area, of the most telling figure that all of them have; [] if there is none.
+
+    Args:
+        runs: name -> its metrics.jsonl.
+    """
+    lines = {name: [json.loads(line) for line in lines_up_to(path)] for name, path in runs.items()}
+    for key, named in NAMES.items():
+        series = [_curve(name, each, key) for name, each in lines.items()]
+        if series and all(len(curve.points) > 1 for curve in series):
+            return [Curves(series, "step", named, caption)]
+    return []
+
+
+def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
+    points = [(float(line["step"]), float(line[key])) for line in lines if key in line]
+    best = max if key == DEV else min
+    if key == LOSS or not points:
+        return Curve(name, points)
+    return Curve(name, points, points.index(best(points, key=lambda point: point[1])))
+
+
+def never_better(path: Path) -> bool:
+    """Return whether a run's metrics.jsonl has figures that pick a checkpoint, none of them better than before the
+    first step.
+    """
+    lines = [json.loads(line) for line in lines_up_to(path)]
+    for key, sign in ((DEV, 1), (HELD_OUT_LOSS, -1)):
+        before, later = [[line for line in lines if bool(line["step"]) == is_later] for is_later in (False, True)]
+        start = [sign * float(line[name]) for line in before for name in (key, f"{GIVEN}{key}") if name in line]
+        after = [sign * float(line[key]) for line in later if key in line]
+        if start and after:
+            return max(after) <= max(start)
+    return False

@@ -1,0 +1,159 @@
+"""What a sweep found: which runs can be ranked and by what, in words, bars and learning curves.
+
+    recipes, figures of each run ──> ranking: a figure, or why none of them ranks these runs
+                                 ──> lines (terminal), write (report.html)
+
+Losses are compared only among runs that compute the same loss: that of a contrastive objective grows with the number of
+in-batch negatives, whatever the encoder has learned.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clearspan.eval.details import Table
+from clearspan.eval.report.figures import Bar, Bars, best_first, text_bars
+from clearspan.eval.report.html import Section, write_report
+from clearspan.train.config.resume_policy import flat
+from clearspan.train.curves import LOSS, NEVER_BETTER, learning_curves, never_better
+from clearspan.train.options import DEV, Recipe
+from clearspan.train.run_folder import METRICS
+
+REPORT = "report.html"
+REMEDY = (
+    "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or --tasks with "
+    "--data"
+)
+_ONE = "One run each: a difference may be that of another seed."
+_NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A figure that ranks runs; or without one, the reason.
+
+    Attributes:
+        figure: the name of the figure, such as `dev_score`; "": none.
+        reason: why no figure ranks these runs, and what to do; "" if one does.
+    """
+
+    figure: str
+    reason: str = ""
+
+    @property
+    def more_is_better(self) -> bool:
+        return not is_loss(self.figure)
+
+
+def is_loss(figure: str) -> bool:
+    return figure == LOSS or figure.endswith(f"/{LOSS}")
+
+
+def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
+    """Return what ranks runs.
+
+    Args:
+        recipes: run -> its recipe.
+        figures: the names of the runs' figures, that to rank by first.
+    """
+    if not figures:
+        return Ranking("", "there is nothing to rank")
+    first = figures[0]
+    depends = _of_loss if is_loss(first) else _of_dev_score if first == DEV else None
+    differs = differing([depends(recipe) for recipe in recipes.values()]) if depends else {}
+    if not differs:
+        return Ranking(first)
+    noun = "losses" if is_loss(first) else "dev scores"
+    negatives = _NEGATIVES if any(key.endswith("batch_size") for key in differs) else ""
+    return Ranking("", f"{noun} of other {_named(differs)} are not ranked{negatives}: {REMEDY}")
+
+
+def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
+    """Return what will rank runs that have not begun.
+
+    Args:
+        is_evaluated: whether `clearspan eval` scores them.
+    """
+    has_dev = all(recipe.training.eval_data and recipe.training.eval_steps for recipe in recipes.values())
+    return ranking(recipes, ["score" if is_evaluated else DEV if has_dev else LOSS])
+
+
+def _of_loss(recipe: Recipe) -> dict[str, Any]:
+    """Return what a run's losses depend on, besides how well it has learned, by recipe key."""
+    found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
+    found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
+    for name, objective in recipe.objectives.items():
+        found |= flat({"objectives": {name: dataclasses.asdict(objective)}})
+    return found
+
+
+def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
+    """Return what a run's dev score depends on, besides how well it has learned, by recipe key."""
+    held_out = {f"data.{name}.validation": data.validation for name, data in recipe.data.items()}
+    return {"training.eval_data": recipe.training.eval_data, **held_out}
+
+
+def differing(each: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the keys that do not have one value in all mappings, with their values in order, each once."""
+    keys = dict.fromkeys(key for mapping in each for key in mapping)
+    values = {key: list(dict.fromkeys(str(mapping.get(key, "none")) for mapping in each)) for key in keys}
+    return {key: found for key, found in values.items() if len(found) > 1}
+
+
+def _named(differs: Mapping[str, Sequence[str]]) -> str:
+    return " and ".join(f"{key} ({', '.join(values)})" for key, values in differs.items())
+
+
+def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
+    """Return the runs by the figure that ranks them, best first."""
+    values = {name: float(figures.get(chosen.figure, "nan")) for name, figures in by_run.items()}
+    rows = best_first([Bar(name, value) for name, value in values.items()], chosen.more_is_better)
+    best = rows[0].value if rows else math.nan
+    sense = "" if chosen.more_is_better else ", less is better"
+    return Bars([row._replace(is_strong=row.value == best) for row in rows], f"{chosen.figure}{sense}")
+
+
+def sentence(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the outcome in one sentence."""
+    if chosen.reason:
+        return f"Not ranked: {chosen.reason}."
+    rows = [row for row in bars(chosen, by_run).rows if math.isfinite(row.value)]
+    if not rows:
+        return "Not ranked: no run has finished."
+    second = f"; then {rows[1].name} with {rows[1].value:.4g}" if len(rows) > 1 else ""
+    word = "highest" if chosen.more_is_better else "lowest"
+    return f"{rows[0].name} has the {word} {chosen.figure}, {rows[0].value:.4g}{second}."
+
+
+def remarks(output: Path, names: Sequence[str]) -> list[str]:
+    """Return a line for each run that was never better than its start."""
+    return [f"{name}: {NEVER_BETTER}" for name in names if never_better(output / name / METRICS)]
+
+
+def lines(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]], output: Path, width: int) -> list[str]:
+    """Return the lines below the table on the terminal: the outcome, bars, remarks."""
+    drawn = text_bars(bars(chosen, by_run), width) if chosen.figure and len(by_run) > 1 else []
+    return [sentence(chosen, by_run), *drawn, *remarks(output, list(by_run))]
+
+
+def write(
+    output: Path, rows: Sequence[Sequence[str]], chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]
+) -> Path:
+    """Write the report of a sweep; return its path.
+
+    Args:
+        rows: the table, with its headings first.
+    """
+    figures = [bars(chosen, by_run)] if chosen.figure and by_run else []
+    curves = learning_curves({name: output / name / METRICS for name in by_run}) if not chosen.reason else []
+    text = "\n\n".join([*([_ONE] if chosen.figure else []), *remarks(output, list(by_run))])
+    sections = [
+        Section("Outcome", text, figures=[*figures, *curves]),
+        Section("Runs", tables=[Table(rows[0], rows[1:])]),
+    ]
+    path = output / REPORT
+    write_report(path, f"Sweep of {len(rows) - 1} runs", sections, sentence(chosen, by_run))
+    return path
