@@ -307,18 +307,17 @@ def arrow_records(
         texts = (cell(name, row, value.as_buffer(), reading.max_bytes) for row, value in enumerate(columns[0], first))
         yield from texts if kept is None else _with_kept(texts, kept, reading.field or DEFAULT)
         return
+    are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
-            column: _cell_of(name, row, value, reading.max_bytes)
-            for column, value in zip(batch.schema.names, values, strict=True)
+            column: _texts(name, row, value) if is_list else cell(name, row, value.as_buffer(), reading.max_bytes)
+            for column, value, is_list in zip(batch.schema.names, values, are_lists, strict=True)
         }
         yield row_of(name, row, cells, reading.max_bytes)
 
 
-def _cell_of(name: str, row: int, value: pa.Scalar, max_bytes: int) -> Record:
-    """Return a cell as a record, whose value is a text, a list of texts, or None."""
-    if not _is_list(value.type):
-        return cell(name, row, value.as_buffer(), max_bytes)
+def _texts(name: str, row: int, value: pa.Scalar) -> Record:
+    """Return a cell of several texts as a record, whose value is a list of them, or None for a null."""
     texts = value.as_py()
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
