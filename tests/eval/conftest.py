@@ -11,7 +11,7 @@ from tests.train.conftest import write_sentences
 
 @pytest.fixture(scope="session")
 def wikitext_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Articles of WikiText-2, of which 40 % are held out, tokenized as BERT's: 80 and 42 of them."""
+    """Articles of WikiText-2, of which 40 % are held out, tokenized as BERT's: 79 and 42 of them."""
     folder = tmp_path_factory.mktemp("wikitext") / "shards"
     texts, tokenizer = shared_data / "text/wikitext2_articles.jsonl", shared_data / "tokenizers/bert-base-uncased"
     make_dataset("documents", texts, folder, tokenizer=tokenizer, min_tokens=64, holdout_fraction=0.4, quiet=True)

@@ -17,7 +17,10 @@ FREE = (
     "data.*.validation",
     "training.epochs",
     "training.max_steps",
-    *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
+    *(
+        f"training.{name}"
+        for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "eval_texts", "max_hours")
+    ),
     *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile")),
     "training.zero_stage",  # AdamW is the same at each stage; its state is partitioned again
     "training.bf16",  # products are rounded otherwise; another machine may have no fast bfloat16

@@ -9,8 +9,8 @@ from bm25s import BM25
 
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
+from clearspan.eval import ranks
 from clearspan.eval.data.retrieval import Collection, read_cranfield
-from clearspan.eval.models import lexical
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
@@ -39,7 +39,7 @@ def z(scores: np.ndarray) -> np.ndarray:
 def test_the_scores_are_those_of_scoring_each_query_alone(
     weight: float, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lexical, "_BLOCK_SCORES", 3 * 1400)
+    monkeypatch.setattr(ranks, "BLOCK_SCORES", 3 * 1400)
     made = products(*Hybrid(Embedder(letters), weight).ranking(cranfield.queries, cranfield.documents))
     index = BM25()
     index.index([words(text.lower()) for text in cranfield.documents], show_progress=False)
