@@ -3,13 +3,13 @@
     documentation of the installed packages -> tokenizer -> token shards (Beam) -> training (DeepSpeed) -> model folders
     -> held-out retrieval: given the summary line of a function, find the rest of its docstring among those of all
 
-Two encoders learn from scratch, both static: one from spans of the texts alone (recipe `static`); one that begins with it
-and learns from the summaries and bodies of docstrings, each told from bodies that the first one takes for near and that
-are wrong (`clearspan mine`, recipe `static-pairs`). They are scored beside bag of words, tf-idf and BM25, the second one
-also together with BM25, and all results are printed, good or bad. The settings were chosen on pairs of training modules
-that were left out for it; the 1,000 queries come from other modules and chose nothing. They find their texts among the
-bodies of all modules, those trained on included, as a search does. There is no transformer: to embed all of these bodies
-by a single layer takes two cores longer than everything here together.
+Two encoders learn from scratch, both static: one from spans of the texts alone (recipe `static`); one that begins
+with it and learns from the summaries and bodies of docstrings, each told from bodies that the first one takes for near
+and that are wrong (`clearspan mine`, recipe `static-pairs`). They are scored beside bag of words, tf-idf and BM25, the
+second one also together with BM25, and all results are printed, good or bad. The settings were chosen on pairs of
+training modules that were left out for it; the 1,000 queries come from other modules and chose nothing. They find their
+texts among the bodies of all modules, those trained on included, as a search does. There is no transformer: to embed
+all of these bodies by a single layer takes minutes.
 """
 
 import argparse
@@ -162,10 +162,8 @@ def work(out: Path) -> int:
         run_module("clearspan.pipelines", ["pairs", *words(options)], "pipelines", quiet=True)
     totals = Dataset(out / "shards").manifest.totals
     sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
-    print(
-        f"  {sizes}, {num_titled:,} pairs; {num_queries:,} pairs of other modules to find among {num_texts:,} texts",
-        flush=True,
-    )
+    held_out = f"{num_queries:,} summaries of other modules find their bodies among {num_texts:,}"
+    print(f"  {sizes}, {num_titled:,} pairs; {held_out}", flush=True)
     models = {}
     with stage(*next(stages)):
         models[SPANS] = str(train(out, TRAINED[SPANS], "static"))
