@@ -1,14 +1,18 @@
-"""Hybrid search: the cost of searching many texts by a model and BM25 together.
+"""Search of many texts: by a model alone, and by a model and BM25 together, beside numpy and faiss.
 
     python -m benchmarks.hybrid --model DIR --text LINES.txt --texts 1000000 --work DIR
 
-The lines of a file, repeated with a number in front, are embedded with their texts; a first search builds the index of
-words, a second finds it, a third has many queries. Times are of whole commands, memory the peak of one. The hits of
-some queries must be those of scores that are computed for all texts at once, in memory.
+The lines of a file, repeated with a number in front, are embedded with their texts. Whole commands: a first search
+builds the index of words and the moments of the vectors, a second one finds them, a third has many queries; with the
+peak of memory. In one process: a collection that stays open searches for many queries, alternating with numpy, which
+sorts all scores of each query, and with faiss's flat index, both of vectors in memory. The hits must be those of scores
+that are computed for all texts at once.
 """
 
 import argparse
+import functools
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -18,23 +22,40 @@ from typing import Any
 
 import numpy as np
 
+import clearspan
 from benchmarks.embed import write_corpus
-from benchmarks.report import columns, command, finish, machine, option
+from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.common.commands import run_module
 from clearspan.common.encoder.folder import load
 from clearspan.common.ranking import BM25, HYBRID_WEIGHT, first, scale_and_shift
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
 
-QUERIES, TOP = 100, 10
+QUERIES, TOP, SORTED = 1000, 10, 100
+"""Numbers of queries, of hits of each, and of the queries that numpy sorts scores for."""
+CHECKED = 10
+"""Number of queries whose hits are compared with the scores of all texts."""
 PEAK = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); " \
     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)"  # fmt: skip
 
 
-def searched(vectors: Path, model: Path, queries: list[str], work: Path) -> tuple[float, float, list[list[float]]]:
+def searched(
+    vectors: Path, model: Path, queries: list[str], work: Path, weight: float
+) -> tuple[float, float, list[list[float]]]:
     """Return the seconds and the peak memory in MB of a search command, and the scores of each query's hits."""
     (work / "queries.txt").write_text("\n".join(queries), "utf-8")
-    line = ["-m", "clearspan", "search", vectors, "--model", model, "--queries", work / "queries.txt", "--hybrid"]
+    line = [
+        "-m",
+        "clearspan",
+        "search",
+        vectors,
+        "--model",
+        model,
+        "--queries",
+        work / "queries.txt",
+        "--hybrid",
+        weight,
+    ]
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", PEAK, sys.executable, *map(str, line), "--top", str(TOP), "--json", "--quiet"],
@@ -61,6 +82,37 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     return [row[first(row, TOP, np.arange(len(row)))] for row in total]
 
 
+def beside_peers(vectors: Path, model: Path, queries: list[str], rounds: int) -> dict[str, Any]:
+    """Return the seconds of searches in one process, by contender, and ratios to those of the collection."""
+    import faiss
+
+    collection = clearspan.open_collection(vectors, model)
+    of_queries = load(model).encode_query(queries)
+    of_queries /= np.maximum(np.linalg.norm(of_queries, axis=1, keepdims=True), 1e-12)
+    rows = np.concatenate([decoded(batch) for batch in Dataset(str(vectors))])
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    flat = faiss.IndexFlatIP(rows.shape[1])
+    flat.add(rows)
+
+    def sorts() -> None:
+        for query in of_queries[:SORTED]:
+            np.argsort(-(rows @ query))[:TOP]
+
+    ranked = functools.partial(collection.ranked, queries, TOP)
+    contenders = {
+        "model": lambda: timed(lambda: ranked(weight=1.0))[0].clock,
+        "model + BM25": lambda: timed(lambda: ranked(weight=HYBRID_WEIGHT))[0].clock,
+        "BM25": lambda: timed(lambda: ranked(weight=0.0))[0].clock,
+        "faiss flat": lambda: timed(lambda: flat.search(of_queries, TOP))[0].clock,
+        "numpy argsort": lambda: timed(sorts)[0].clock * len(queries) / SORTED,
+    }
+    ranked(weight=HYBRID_WEIGHT)  # reads what is kept
+    times = alternating(contenders, rounds)
+    seconds = {name: statistics.median(each) for name, each in times.items()}
+    ratios = {name: median_ratio(each, times["model"]) for name, each in times.items()}
+    return {"queries": len(queries), "dim": rows.shape[1], "seconds": seconds, "times_of_model": ratios}
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     work, model = arguments.work, arguments.model
     work.mkdir(parents=True, exist_ok=True)
@@ -72,24 +124,32 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     embedded_s = time.perf_counter() - start
     with corpus.open("rb") as lines:
         texts = [" ".join(json.loads(row)["text"].split()[:12]) for row in islice(lines, QUERIES)]
-    built, found, many = (searched(vectors, model, texts[:count], work) for count in (1, 1, QUERIES))
-    expected = exact(vectors, model, texts[:TOP])
+    built, one, many = (searched(vectors, model, texts[:count], work, HYBRID_WEIGHT) for count in (1, 1, QUERIES))
+    alone = searched(vectors, model, texts, work, 1.0)
+    expected = exact(vectors, model, texts[:CHECKED])
     differs = max(float(np.abs(np.array(row) - best).max()) for row, best in zip(many[2], expected, strict=False))
-    search = {
-        "texts": arguments.texts,
+    commands = {
         "embed_s": embedded_s,
         "first_s": built[0],
         "first_mb": built[1],
-        "again_s": found[0],
-        "again_mb": found[1],
-        "ms_a_query": 1000 * (many[0] - found[0]) / (QUERIES - 1),
+        "one_query_s": one[0],
+        "one_query_mb": one[1],
+        "many_queries_s": many[0],
+        "many_queries_mb": many[1],
+        "many_queries_model_alone_s": alone[0],
+        "many_queries_model_alone_mb": alone[1],
         "largest_difference": differs,
     }
-    return {"machine": machine(), "model": model.name, "search": search}
+    opened = beside_peers(vectors, model, texts, arguments.rounds)
+    return {"machine": machine(), "texts": arguments.texts, "commands": commands, "opened": opened}
 
 
 def table(result: dict[str, Any]) -> str:
-    return columns(["hybrid search", ""], [[name, f"{value:,.6g}"] for name, value in result["search"].items()])
+    commands = [[name, f"{value:,.6g}"] for name, value in result["commands"].items()]
+    opened = result["opened"]
+    rows = [[name, f"{s:,.2f}", f"{opened['times_of_model'][name]:g}"] for name, s in opened["seconds"].items()]
+    heading = f"{opened['queries']:,} queries, {result['texts']:,} texts, {opened['dim']} dimensions"
+    return "\n".join([columns(["whole commands", ""], commands), columns([heading, "s", "times of model"], rows)])
 
 
 def main() -> None:
@@ -98,6 +158,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for corpus and vectors")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="lines of text")
     option(parser, "texts", 1_000_000, "texts to search")
+    option(parser, "rounds", 3, "times that the searches of one process are repeated")
     finish(parser, measure, table)
 
 

@@ -100,10 +100,12 @@ class _Scorer:
         """Return a function that scores the rows of a block, or those `allowed`, for a slice of the queries."""
         size = block.num_rows
         words = None if self._words is None else self._words.block(block.start, block.start + size)
-        vectors = None
+        vectors = lengths = None
         if self._similarity is not None:
             vectors = block.vectors()
-            vectors = self._similarity.prepared(vectors if allowed is None else vectors[allowed])
+            lengths = block.lengths(vectors) if self._similarity.name == "cosine" else None
+            if allowed is not None:
+                vectors, lengths = vectors[allowed], None if lengths is None else lengths[allowed]
 
         def scores(part: slice) -> Vectors:
             num = len(self._scales[part])
@@ -117,7 +119,7 @@ class _Scorer:
                 return lexical
             assert self._similarity is not None
             scales = None if words is None else self._scales[part]
-            total = self._similarity.scores(self._vectors[part], vectors, scales)
+            total = self._similarity.scores(self._vectors[part], vectors, lengths, scales)
             if lexical is not None:
                 total += lexical
             elif words is not None:

@@ -20,6 +20,8 @@ from clearspan.pipelines.search.texts import Texts
 
 VERSION = 1
 """Version of the moments, increased whenever they change."""
+SHORTEST = np.float32(1e-12)
+"""A shorter vector counts as one of this length: a zero is similar to nothing."""
 Vectors = NDArray[np.float32]
 
 
@@ -34,17 +36,26 @@ class Similarity:
         self.name, self._of = encoder.similarity_name, encoder.similarity
 
     def prepared(self, vectors: Vectors) -> Vectors:
-        """Return vectors (n, dim) as `scores` takes them: for the cosine, of unit length (a zero stays one)."""
+        """Return vectors (n, dim) whose products are the similarity: for the cosine, of unit length."""
         if self.name != "cosine":
             return vectors
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-        return np.asarray(vectors / np.maximum(lengths, np.float32(1e-12)), np.float32)
+        return np.asarray(vectors / np.maximum(lengths, SHORTEST), np.float32)
 
-    def scores(self, queries: Vectors, vectors: Vectors, scales: NDArray[np.float64] | None = None) -> Vectors:
-        """Return the similarities of prepared queries (n, dim) and vectors (rows, dim), times `scales`: (n, rows)."""
+    def scores(
+        self, queries: Vectors, vectors: Vectors, lengths: Vectors | None, scales: NDArray[np.float64] | None = None
+    ) -> Vectors:
+        """Return the similarities of prepared queries and vectors, times `scales`, one a query: (queries, rows).
+
+        Args:
+            lengths: of the vectors, for the cosine.
+        """
         if self.is_product:
             scaled = queries if scales is None else (queries * scales[:, None]).astype(np.float32)
-            return np.asarray(scaled @ vectors.T, np.float32)
+            scores = np.asarray(scaled @ vectors.T, np.float32)
+            if lengths is not None:
+                scores *= 1 / np.maximum(lengths, SHORTEST)
+            return scores
         scores = self._of(queries, vectors)
         return scores if scales is None else (scores * scales[:, None]).astype(np.float32)
 

@@ -9,6 +9,8 @@ memory; otherwise each search reads the shards again, and memory holds two batch
 import bisect
 import dataclasses
 import functools
+import itertools
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +39,7 @@ class Block:
 
     start: int
     parts: Sequence[tuple[int, pa.RecordBatch]]
+    _known: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -49,9 +52,24 @@ class Block:
         return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
 
     def vectors(self) -> np.ndarray:
-        """The vectors, (rows, dim) float32."""
+        """Return the vectors, (rows, dim) float32."""
         decoded = [vectors.decoded(batch) for _, batch in self.parts]
         return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
+
+    def lengths(self, of: np.ndarray | None = None) -> np.ndarray:
+        """Return the lengths of the vectors, (rows,) float32; computed once. `of`: the vectors, if they are at hand."""
+        if "lengths" not in self._known:
+            rows = self.vectors() if of is None else of
+            self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return self._known["lengths"]
+
+    def joined(self) -> "Block":
+        """Return the block with one batch in place of the neighboring batches of a dataset."""
+        parts = []
+        for number, group in itertools.groupby(self.parts, key=operator.itemgetter(0)):
+            batches = [batch for _, batch in group]
+            parts.append((number, pa.Table.from_batches(batches).combine_chunks().to_batches()[0]))
+        return Block(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
         """Return what tells documents of equal ids apart, (rows, 2) int64: of chunks, their file and record.
@@ -87,7 +105,7 @@ class Texts:
         self.num_rows = sum(dataset.num_examples for dataset in datasets)
         self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
         self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
-        self._kept: list[tuple[int, int, pa.RecordBatch]] | None = None
+        self._kept: list[Block] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -95,7 +113,19 @@ class Texts:
         return sum(shard.bytes for dataset in self.datasets for shard in dataset.shards)
 
     def batches(self, work: str) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield (number of the first row, number of the dataset, batch) of all batches; a bar shows `work`.
+        """Yield (number of the first row, number of the dataset, batch) of all rows; a bar shows `work`.
+
+        Raises:
+            ShardError: a shard is damaged.
+        """
+        for block in self.blocks(work):
+            start = block.start
+            for number, batch in block.parts:
+                yield start, number, batch
+                start += batch.num_rows
+
+    def blocks(self, work: str) -> Iterator[Block]:
+        """Yield all rows in blocks, each at most twice as large as the one before it; a bar shows `work`.
 
         Raises:
             ShardError: a shard is damaged.
@@ -105,37 +135,28 @@ class Texts:
             return
         kept = []
         with Bar(self.num_rows, work, self._quiet, unit="text") as bar:
-            for each in ahead(self._read()):
+            for block in self._read():
                 if self._keeps:
-                    kept.append(each)
-                yield each
-                bar.update(each[-1].num_rows)
+                    kept.append(block := block.joined())
+                yield block
+                bar.update(block.num_rows)
         if self._keeps:
             self._kept = kept
 
-    def _read(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        start = 0
-        for number, dataset in enumerate(self.datasets):
-            for batch in dataset:
-                yield start, number, batch
-                start += batch.num_rows
-
-    def blocks(self, work: str) -> Iterator[Block]:
-        """Yield all rows in blocks; each is about twice as large as the one before it."""
-        size, start = FIRST_ROWS, 0
+    def _read(self) -> Iterator[Block]:
+        size, start, num_rows = FIRST_ROWS, 0, 0
         parts: list[tuple[int, pa.RecordBatch]] = []
-        for _, number, batch in self.batches(work):
+        numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
+        for number, batch in ahead(numbered):
             width = 4 * batch.schema.field("vector").type.list_size
-            most = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width))
-            place = 0
+            most, place = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width)), 0
             while place < batch.num_rows:
-                taken = batch.slice(place, size - sum(part.num_rows for _, part in parts))
-                parts.append((number, taken))
-                place += taken.num_rows
-                block = Block(start, parts)
-                if block.num_rows >= size:
-                    yield block
-                    start, size, parts = start + block.num_rows, min(most, 2 * size), []
+                parts.append((number, batch.slice(place, size - num_rows)))
+                place += parts[-1][1].num_rows
+                num_rows += parts[-1][1].num_rows
+                if num_rows == size:
+                    yield Block(start, parts)
+                    start, size, parts, num_rows = start + num_rows, min(most, 2 * size), [], 0
         if parts:
             yield Block(start, parts)
 
@@ -169,12 +190,12 @@ class Texts:
                         start += batch.num_rows
                     start = end
 
-        for start, number, batch in batches() if self._kept is None else self._kept:
+        for start, number, batch in batches() if self._kept is None else self.batches(""):
             if wanted := between(start, start + batch.num_rows):
                 yield start, number, batch, wanted
 
 
-def ahead(items: Iterator[tuple[int, int, pa.RecordBatch]]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield what an iterator yields; a thread computes the next one meanwhile."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
         later = thread.submit(next, items, None)

@@ -183,6 +183,16 @@ def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(
     assert [row["field_year"] for row in rows(tmp_path / "text")][-2:] == ["2099", "unknown"]
 
 
+def test_a_cell_of_csv_is_a_number_where_its_type_is_named(embed: Command, tmp_path: Path) -> None:
+    table = 'text,year,score\n"Owls hunt.", 2021 ,1.5\n"Bats hunt.",,\n"It rains.",007,1e2\n"Snow.",1999.5,2\n'
+    (tmp_path / "a.csv").write_text(table)
+    words = ["--input", tmp_path / "a.csv", "--keep-fields", "year:int64,score:double", "--max-bad-fraction", "0.5"]
+    assert json.loads(embed(*words, "--json").out)["bad"] == 1
+    found = [(row["field_year"], row["field_score"]) for row in rows(tmp_path / "out")]
+    assert found == [(2021, 1.5), (None, None), (7, 100.0)]
+    assert logged(tmp_path / "out" / "_rejected")[0]["reason"].startswith('its "year" is a string, not int64')
+
+
 @pytest.mark.parametrize("words", [["--title-field", "title"], ["--title-field"]])
 def test_a_title_is_embedded_before_its_text_and_kept_beside_it(
     embed: Command, titled: list[Row], words: list[str], tmp_path: Path
