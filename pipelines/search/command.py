@@ -21,7 +21,7 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import STEMMERS
+from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries

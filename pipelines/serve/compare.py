@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError
-from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit

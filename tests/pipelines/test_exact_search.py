@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common.commands import UsageError
-from clearspan.common.words import STEMMERS, Words, words
+from clearspan.common.stemming import STEMMERS, Words
+from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search import exact, texts
