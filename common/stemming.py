@@ -1,6 +1,6 @@
 """The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
 
-Stemmers are those of Snowball, by PyStemmer (extra `search`). The workers of pipelines do without it: they import `words`.
+Stemmers are those of Snowball, by PyStemmer (extra `search`). Workers of pipelines import only `words`.
 """
 
 import dataclasses

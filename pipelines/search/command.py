@@ -80,8 +80,10 @@ class Search(Options):
         check_queries(self.texts)
         if self.where is not None:
             Condition.parse(self.where)
-        for name, given in (("--hybrid", self.hybrid is not None), ("--where", self.where is not None)):
-            if given and self.index:
+        has_answers = any(query.has_answer for query in self.queries)
+        given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
+        for name in ("--hybrid", "--where", "--queries"):
+            if given[name] and self.index:
                 raise ValueError(f"{name} scores every text: leave out --index")
 
     @property
