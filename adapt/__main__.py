@@ -4,10 +4,10 @@
                      take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
                      the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
-Where a text has a title, the two are a pair: training teaches the title to find its text, and not texts that are near
-it and wrong, which are mined from the whole collection. Without titles it trains on crops of the texts. Without --model
-it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the vectors that the
-encoder in DIR gives to single tokens.
+Where a text has a title, the two are a pair: training teaches the title to find its text, and not those that the model
+as it is takes for it, which are mined from the whole collection. Without titles it trains on crops of the texts.
+Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the
+vectors that the encoder in DIR gives to single tokens.
 
 A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
 candidate, and the weight of each model beside BM25. The verdict is of the other half: its titles, or crops, find their

@@ -17,10 +17,14 @@ FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 4
 """Scores during training, besides that of the start: on a CPU they take a tenth of the time of 200 steps."""
-STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.01")
-"""Keys of the static recipes for a model that has vectors already: it keeps its own, and moves half as fast."""
+STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
+"""Keys of the static recipes for a model that has vectors already: it keeps its own, and moves more slowly."""
+MOST_STEPS = 300
+"""The most steps of a transformer with titles: ten minutes of two cores. Twice as many brought half a point."""
 LEAST_STEPS = 4
 """The fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
+LENGTH = ("training.epochs=", "training.max_steps=")
+"""Keys by which the user says how long to train."""
 SENTENCES = ("model.pooling=''",)
 """The model's own pooling, not that of BERT in SimCSE."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
@@ -35,6 +39,7 @@ class Choice(NamedTuple):
 
 
 def planned(
+    dataset: Path,
     texts: Path,
     base: Path,
     keys: Sequence[str],
@@ -46,6 +51,7 @@ def planned(
     """Return the recipe for a dataset, with some evaluations during training.
 
     Args:
+        dataset: what is trained on; texts: the dataset of the texts, of which a part is held out.
         base: the folder of the model to train; made: whether it is a static encoder that the command made.
         keys, overrides: `key=value` that every recipe needs here, and those of the user.
         given: the user's recipe.
@@ -61,8 +67,8 @@ def planned(
     from clearspan.train.api import load_recipe
 
     for picking in (True, False):
-        read_dataset(texts / "validation", picking=picking)
-    manifest = Manifest.load(str(texts))
+        read_dataset(dataset / "validation", picking=picking)
+    manifest = Manifest.load(str(dataset))
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
     num_texts = manifest.totals["examples"]
     lengths = manifest.lengths["positive" if has_titles else "tokens"]
@@ -73,9 +79,14 @@ def planned(
         smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
-    num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
+    num_steps_of_epochs = recipe.training.epochs * num_texts / recipe.data["text"].batch_size
+    is_free = not given and not any(key.startswith(LENGTH) for key in overrides)
+    if has_titles and not is_static and is_free and num_steps_of_epochs > MOST_STEPS:
+        choice = choice._replace(changes=(*choice.changes, f"training.max_steps={MOST_STEPS}"))
+        recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
+    num_steps = recipe.training.max_steps or num_steps_of_epochs
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
-    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(manifest)}"
+    reason = f"{choice.reason}; about {max(1, round(num_steps)):,} steps; {held_out_share(Manifest.load(str(texts)))}"
     return Choice(choice.recipe, (*choice.changes, evaluations), reason)
 
 
@@ -93,7 +104,7 @@ def choose(
         name = "static-pairs" if has_titles else "static"
         return Choice(name, STATIC, f"recipe {name}, since the model is static token vectors: {lengths}")
     if has_titles:
-        return Choice("pairs", epochs, f"recipe pairs, each title among texts that are not its own: {lengths}")
+        return Choice("pairs", epochs, f"recipe pairs, each title told from texts that are near its own: {lengths}")
     if median_tokens >= LONG:
         return Choice("contrastive-only", LONG_TEXTS, f"recipe contrastive-only, DeCLUTR's spans: {lengths}")
     if median_tokens < SHORT:

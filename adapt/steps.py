@@ -18,6 +18,8 @@ COMPARING = (PIPELINES[0], QUESTIONS[0], JUDGE[0])
 """Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
+MINED, NEAREST = 8, 64
+"""Hard negatives of each title, and the number of nearest texts that they are taken from."""
 MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
 """The sizes of a static encoder that is made here."""
@@ -77,7 +79,7 @@ def steps(options: Adapt) -> Iterator[Step]:
     dataset = texts
     if options.titles:
         dataset = folder / "mined"
-        about = "for each title, texts that are near it and wrong, by the model as it is and by BM25"
+        about = "for each title, texts that the model as it is takes for its own"
         yield Step("mine", about, *PIPELINES, _mine(options, texts, dataset))
     yield _train(options, dataset)
     questions = folder / QUESTIONS_FILE if options.queries else None
@@ -112,7 +114,8 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
 
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
     chosen = ",".join(options.prompt_name) or None
-    return ("mine", str(texts), *words({"model": options.base, "prompt_name": chosen, "output": dataset}))
+    line: dict[str, Option] = {"model": options.base, "prompt_name": chosen, "negatives": MINED, "range_max": NEAREST}
+    return ("mine", str(texts), *words({**line, "output": dataset}))
 
 
 def _train(options: Adapt, dataset: Path) -> Step:
@@ -120,7 +123,16 @@ def _train(options: Adapt, dataset: Path) -> Step:
     keys, choice = recipe_keys(options, dataset), unknown
     if (dataset / "manifest.json").is_file() and options.base.is_dir():
         titled = options.titles is not None
-        choice = planned(dataset, options.base, keys, options.overrides, titled, options.starts, options.recipe)
+        choice = planned(
+            dataset,
+            options.output / "texts",
+            options.base,
+            keys,
+            options.overrides,
+            titled,
+            options.starts,
+            options.recipe,
+        )
     keys += [*choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
     return Step("train", choice.reason, *TRAIN, command)

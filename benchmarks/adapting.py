@@ -1,178 +1,111 @@
-"""`clearspan adapt` measured: held-out texts, labeled data of the domain, and what is forgotten.
+"""`clearspan adapt` measured: held-out titles find their texts among more and more texts of a collection.
 
-    python -m benchmarks.adapting --work DIR --model all-MiniLM-L6-v2 --data DATA
+    python -m benchmarks.adapting --work DIR --model all-MiniLM-L6-v2 --input texts.csv [--data DATA]
 
-    abstracts (of Cranfield, with their titles), docstrings (of the installed packages: summary and rest)
-        -> each case and seed: clearspan adapt -> clearspan eval -> difference from the model, with 95 % interval
+    each way (no model, static:MODEL, MODEL) and seed: clearspan adapt ──> its trained model ─┐
+    BM25, MODEL as it is ─────────────────────────────────────────────────────────────────────┴──> ranks of the texts
 
-Prints the table of docs/adapt.md. The work folder keeps every case: the same command goes on after it was stopped.
+A model's weight beside BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
+are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. Prints
+the tables of docs/adapt.md; with --data, that of judged queries, which no training saw. The work folder keeps every
+run: the same command goes on after it was stopped.
 """
 
 import argparse
 import json
 import resource
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clearspan.adapt.finish import verdict
+import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.docstrings import modules, write_pairs, write_retrieval
-from benchmarks.findings.verdicts import Run, Sampled, Score, compare
 from benchmarks.report import command, finish, machine, option
 from clearspan.common.commands import run_module, words
 from clearspan.common.files import write_text
 from clearspan.eval import results
-from clearspan.eval.data.retrieval import smart_records
-from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.scores import resampled
+from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.data import heldout
+from clearspan.eval.data.heldout_folders import held_out_part
+from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.models.hybrid import Beside
+from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.load import load
+from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.scores import Examples, difference, figure, interval
 
-PAIRS = 1000
-HYBRID = "hybrid:"
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Texts to adapt to.
-
-    Attributes:
-        title: what the texts are.
-        write: writes texts of the data folder to a .jsonl file, and labeled data into a folder for `clearspan eval`.
-        held_out: the fraction of the texts that is held out.
-        judged: the figure of the labeled data, by task and metric.
-    """
-
-    title: str
-    write: Callable[[Path, Path, Path], None]
-    held_out: float
-    judged: Score
-
-    @property
-    def figures(self) -> dict[str, Score]:
-        """The figures of a case: key of the result -> task and metric."""
-        return {"heldout": HELD_OUT, "judged": self.judged, "forgotten": FORGOTTEN}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A way to adapt.
-
-    Attributes:
-        title: what it makes.
-        keys: keys of the recipe to change.
-        model: `--model`, with {} for the given one; "": without, a static encoder from the texts alone.
-    """
-
-    corpus: str
-    title: str
-    keys: tuple[str, ...] = ()
-    model: str = "{}"
-
-    @property
-    def is_made(self) -> bool:
-        """Return whether the command makes the model that it trains, a static encoder."""
-        return self.model != "{}"
-
-
-def write_abstracts(data: Path, path: Path, labeled: Path) -> None:
-    """An abstract begins with its title, which is left out of the text."""
-    source = data / "retrieval" / "cranfield"
-    link(source, labeled / "retrieval" / "cranfield")
-    records = (fields for _, fields in smart_records(source / "cran.all.1400", "TABW"))
-    pairs = ((fields.get("T", ""), fields.get("W", "")) for fields in records)
-    rows = ({"title": title, "text": text.removeprefix(title).strip()} for title, text in pairs)
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_docstrings(data: Path, path: Path, labeled: Path) -> None:
-    found = modules()
-    write_pairs(found, path)
-    write_retrieval(found, labeled / "retrieval" / "docstrings", PAIRS)
-
-
-def link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.is_symlink():
-        target.symlink_to(source.resolve())
-
-
-HELD_OUT, FORGOTTEN = ("heldout/texts", "mrr"), ("STSBenchmark", "spearman")
-CORPORA = {
-    "abstracts": Corpus("titles and abstracts of Cranfield", write_abstracts, 0.2, ("retrieval/cranfield", "ndcg@10")),
-    "docstrings": Corpus("summaries and bodies of docstrings", write_docstrings, 0.1, ("retrieval/docstrings", "mrr")),
-}
-CASES = {
-    "abstracts-pairs": Case("abstracts", "`pairs`, as the command chooses"),
-    "docstrings-pairs": Case("docstrings", "`pairs`, 250 steps", ("training.max_steps=250",)),
-}
-for corpus in CORPORA:
-    CASES[f"{corpus}-static"] = Case(corpus, "a static encoder from the texts alone", model="")
-    CASES[f"{corpus}-static-from"] = Case(corpus, "a static encoder from the model", model="static:{}")
+WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
+"""Name of a way -> `--model`, with {} for the given one; "": without."""
+BM25, UNTRAINED = "BM25", "as it is"
 
 
 @dataclass(frozen=True)
 class Study:
-    """A run of the benchmark, in its work folder: `corpora/`, `data/`, `cases/` and `scores/`."""
+    """A run of the benchmark: its options, and its work folder, `adapted/`, `cache/` and `judged/`."""
 
     work: Path
     model: Path
-    data: Path
+    texts: Path
+    held_out: float
+    keys: tuple[str, ...]
 
-    def prepare(self, name: str) -> Path:
-        """Write a corpus and its labeled data; return the file of the texts."""
-        path, labeled = self.work / "corpora" / f"{name}.jsonl", self.work / "data" / name
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            link(find_downstream(self.data) / "STS" / "STSBenchmark", labeled / "downstream" / "STS" / "STSBenchmark")
-            CORPORA[name].write(self.data, path, labeled)
-        return path
+    def folder(self, way: str, seed: int) -> Path:
+        return self.work / "adapted" / f"{way}-{seed}"
 
-    def adapted(self, name: str, seed: int) -> Path:
-        return self.work / "cases" / name / f"seed-{seed}"
-
-    def adapt(self, name: str, seed: int) -> float:
-        """Adapt the model, unless the work folder has the result; return the minutes of processor time that it took."""
-        case, folder = CASES[name], self.adapted(name, seed)
+    def adapt(self, way: str, seed: int) -> float:
+        """Adapt, unless the work folder has the result; return the minutes of processor time that it took."""
+        folder, before = self.folder(way, seed), processor_seconds()
         path = folder.with_suffix(".json")
         if not path.is_file():
-            texts, before = self.prepare(case.corpus), processor_seconds()
-            held_out = f"--holdout-fraction={CORPORA[case.corpus].held_out}"
-            line = [f"--input={texts}", f"--output={folder}", held_out, "--quiet"]
-            line += [f"--model={case.model.format(self.model)}"] if case.model else []
-            run_module("clearspan.adapt", [*line, *case.keys, f"training.seed={seed}"], "adapt", quiet=True)
+            line = [f"--input={self.texts}", f"--output={folder}", f"--holdout-fraction={self.held_out}", "--quiet"]
+            line += [f"--model={WAYS[way].format(self.model)}"] if WAYS[way] else []
+            run_module("clearspan.adapt", [*line, f"training.seed={seed}", *self.keys], "adapt", quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
         return float(json.loads(path.read_text("utf-8"))["minutes"])
 
-    def score(self, case: str, name: str, model: Path | str, texts: Path) -> Run:
-        """Return the figures of a model on a case's corpus, evaluated unless the work folder has them. What is held out
-        depends on the tokenizer, so that a model that the command makes is scored on its own held-out texts.
-        """
-        corpus = CASES[case].corpus
-        place = case if CASES[case].is_made else corpus
-        folder, labeled = self.work / "scores" / place / name, self.work / "data" / place
+    def contests(self, way: str, sizes: Sequence[int]) -> Iterator[tuple[int, Contest]]:
+        """Yield (number of texts, contest) for each size below that of the collection, and for all texts."""
+        held = heldout.read(held_out_part(self.folder(way, 1) / "texts"))
+        contest = Contest.of_halves(held)
+        total = len(contest.collection.documents)
+        for size in [*(size for size in sizes if size < total), total]:
+            yield size, replace(contest, collection=among(contest.collection, size))
+
+    def results(self, name: str, model: Path | None, contest: Contest) -> list[Result]:
+        """Return what BM25 (`model` None) or a model finds, alone and beside BM25."""
+        texts = contest.collection
+        by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
+        if model is None:
+            return [contest.alone(name, "", False, by_words)]
+        similarity = Prompted.of(load(str(model)), (), self.work / "cache", 16384, progress=True)
+        vectors = similarity.ranking(texts.queries, texts.documents)
+        return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
+
+    def judged(self, name: str, model: Path, data: Path) -> dict[str, float]:
+        """Return the figures of judged queries, task -> nDCG@10, or MRR where each query has its own candidates."""
+        folder = self.work / "judged" / name
         if not (folder / results.RESULTS).is_file():
-            if place != corpus:
-                for part in (self.work / "data" / corpus).iterdir():
-                    if part.name != "heldout":
-                        link(part, labeled / part.name)
-            link(texts, labeled / "heldout" / "texts")
-            ranks = str(model).startswith(HYBRID)
-            tasks = "heldout,retrieval" if ranks else "heldout,sts,retrieval"
-            options = {"model": model, "name": name, "tasks": tasks, "data": labeled, "output": folder}
+            options = {"model": model, "name": name, "tasks": "retrieval", "data": data, "output": folder}
             run_module("clearspan.eval", [*words({**options, "quiet": True})], "python -m clearspan.eval", quiet=True)
-        scores, examples = (read := results.read(folder)).scores, results.read_examples(read)
-        return {
-            (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
-            for task, metric in CORPORA[corpus].figures.values()
-            if task in scores
-        }
+        scores = results.read(folder).scores
+        return {task: values.get("ndcg@10", values.get("mrr", 0.0)) for task, values in scores.items()}
 
 
-def verdict(low: float, high: float) -> str:
-    """Return what the 95 % interval of a difference says."""
-    return "better" if low > 0 else "worse" if high < 0 else "no difference"
+def among(texts: Collection, size: int) -> Collection:
+    """Return the collection with the texts that the queries ask for, and others, drawn with one seed, up to a size."""
+    asked = np.unique(np.concatenate(texts.relevant))
+    others = np.setdiff1d(np.arange(len(texts.documents)), asked)
+    drawn = np.random.default_rng(0).permutation(others)[: max(0, size - len(asked))]
+    kept = np.sort(np.concatenate([asked, drawn]))
+    return replace(
+        texts,
+        documents=[texts.documents[row] for row in kept],
+        relevant=[np.searchsorted(kept, rows) for rows in texts.relevant],
+        names=texts.names and [texts.names[row] for row in kept],
+    )
 
 
 def processor_seconds() -> float:
@@ -182,62 +115,100 @@ def processor_seconds() -> float:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    study, names = Study(arguments.work, arguments.model, arguments.data), arguments.cases.split(",")
-    if unknown := [name for name in names if name not in CASES]:
-        raise SystemExit(f"benchmark: --cases {unknown[0]}: choose from {', '.join(CASES)}")
-    rows = {name: measure_case(study, name, range(1, arguments.seeds + 1)) for name in names}
-    return {"machine": machine(), "model": study.model.name, "seeds": arguments.seeds, "cases": rows}
+    sizes = [int(size) for size in arguments.sizes.split(",")]
+    study = Study(arguments.work, arguments.model, arguments.input, arguments.holdout_fraction, tuple(arguments.keys))
+    ways, seeds = arguments.ways.split(","), range(1, arguments.seeds + 1)
+    if unknown := [way for way in ways if way not in WAYS]:
+        raise SystemExit(f"benchmark: --ways {unknown[0]}: choose from {', '.join(WAYS)}")
+    minutes = {way: round(statistics.mean(study.adapt(way, seed) for seed in seeds), 1) for way in ways}
+    rows: dict[str, dict[str, Any]] = {}
+    for way in ways:  # each way holds out by its own tokenizer: BM25 and the model as it is are ranked anew
+        trained = {f"{way}, seed {seed}": study.folder(way, seed) / "run" / "model" for seed in seeds}
+        for size, contest in study.contests(way, sizes):
+            untrained = [*study.results(BM25, None, contest), *study.results(UNTRAINED, study.model, contest)]
+            runs = [study.results(name, model, contest) for name, model in trained.items()]
+            rows.setdefault(way, {})[str(size)] = {**figures(untrained, runs, way), "titles": len(contest.judged)}
+    judged = {}
+    if arguments.data:
+        models = {UNTRAINED: study.model, **{way: study.folder(way, 1) / "run" / "model" for way in ways}}
+        judged = {name: study.judged(name.replace(" ", "-"), model, arguments.data) for name, model in models.items()}
+    about = {"machine": machine(), "model": study.model.name, "seeds": arguments.seeds, "minutes": minutes}
+    return {**about, "ranked": rows, "judged": judged}
 
 
-def measure_case(study: Study, name: str, seeds: range) -> dict[str, Any]:
-    """Return the minutes of a case, and its figures before and after with the interval of their difference."""
-    corpus = CASES[name].corpus
-    minutes = [study.adapt(name, seed) for seed in seeds]
-    texts = study.adapted(name, 1) / "texts"
-    start = study.adapted(name, 1) / "start" if CASES[name].is_made else study.model
-    before = study.score(name, "before", start, texts)
-    models = {seed: study.adapted(name, seed) / "run" / "model" for seed in seeds}
-    after = [study.score(name, f"{name}-{seed}", model, texts) for seed, model in models.items()]
-    hybrids = [study.score(name, f"{name}-{seed}-hybrid", f"{HYBRID}{model}", texts) for seed, model in models.items()]
-    bm25 = study.score(name, "bm25", "bm25", texts)
-    row: dict[str, Any] = {"corpus": corpus, "title": CASES[name].title, "minutes": round(statistics.mean(minutes), 1)}
-    for key, score in CORPORA[corpus].figures.items():
-        change = compare(after, [before], [score])
-        assert change is not None
-        figures = {"before": before[score].figure, "after": before[score].figure + change.difference}
-        row[key] = {**figures, "low": change.low, "high": change.high, "verdict": verdict(change.low, change.high)}
-        if score in bm25 and score in hybrids[0]:
-            row[key]["bm25"] = bm25[score].figure
-            row[key]["hybrid"] = statistics.mean(hybrid[score].figure for hybrid in hybrids)
-    return row
+def figures(untrained: Sequence[Result], runs: Sequence[Sequence[Result]], way: str) -> dict[str, Any]:
+    """Return each system's MRR with its interval, and the difference of the best trained from the best untrained one.
+
+    Args:
+        runs: of each seed, the trained model alone and beside BM25.
+    """
+    of_seeds = zip(*runs, strict=True)
+    trained = {
+        way + end: mean([each.reciprocal for each in one]) for end, one in zip(("", BESIDE), of_seeds, strict=True)
+    }
+    before = {each.name: Examples.of("mean", each.reciprocal) for each in untrained}
+    systems = {name: described(examples) for name, examples in {**before, **trained}.items()}
+    for each in untrained:
+        systems[each.name]["weight"] = each.weight
+    systems[way + BESIDE]["weight"] = statistics.mean(run[1].weight or 0.0 for run in runs)
+    best = max(untrained, key=lambda each: each.chosen_by).name
+    chosen = [statistics.mean(run[place].chosen_by for run in runs) for place in (0, 1)]
+    name = way + ("", BESIDE)[int(np.argmax(chosen))]
+    change = difference(before[best], trained[name])
+    gain = {"trained": name, "untrained": best, "value": change.value, "low": change.low, "high": change.high}
+    return {"systems": systems, "gain": gain}
 
 
-def table(result: dict[str, Any]) -> str:
-    """Return the rows of docs/adapt.md."""
-    head = ["texts", "recipe", "minutes", "held-out texts, MRR", "labeled data of the domain", "English STS-B"]
-    lines = [head, ["---"] * len(head)]
-    for row in result["cases"].values():
-        corpus = CORPORA[row["corpus"]]
-        figures = [described(row[key]) for key in ("heldout", "judged", "forgotten")]
-        figures[1] = f"{corpus.judged[0].rpartition('/')[2]}, {corpus.judged[1]}: {figures[1]}"
-        lines.append([corpus.title, row["title"], f"{row['minutes']:g}", *figures])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def mean(of_seeds: Sequence[NDArray[np.float64]]) -> Examples:
+    return Examples.of("mean", np.mean(of_seeds, axis=0))
 
 
-def described(figure: dict[str, Any]) -> str:
-    """Return a figure of the result as text."""
-    interval = f"{figure['after'] - figure['before']:+.1f} [{figure['low']:+.1f}, {figure['high']:+.1f}]"
-    word = figure["verdict"] if figure["verdict"] == "no difference" else f"**{figure['verdict']}**"
-    beside = f"; BM25 {figure['bm25']:.2f}, hybrid {figure['hybrid']:.2f}" if "hybrid" in figure else ""
-    return f"{figure['before']:.2f} -> {figure['after']:.2f}: {word}, {interval}{beside}"
+def described(examples: Examples) -> dict[str, Any]:
+    low, high = interval(examples)
+    return {"mrr": figure(examples), "low": low, "high": high}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Return the tables of docs/adapt.md."""
+    lines: list[str] = []
+    for way, by_size in result["ranked"].items():
+        sizes = list(by_size)
+        lines += [f"{way}: {result['minutes'][way]} minutes of a core", ""]
+        lines += [
+            "| MRR among | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
+            "|---" * (len(sizes) + 1) + "|",
+        ]
+        for name in by_size[sizes[0]]["systems"]:
+            cells = [in_words(by_size[size]["systems"][name]) for size in sizes]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        gains = [by_size[size]["gain"] for size in sizes]
+        changes = [f"{each['value']:+.1f} [{each['low']:+.1f}, {each['high']:+.1f}]" for each in gains]
+        lines += [f"| best trained against best untrained | {' | '.join(changes)} |", ""]
+    if result["judged"]:
+        tasks = sorted({task for figures in result["judged"].values() for task in figures})
+        lines += ["| judged queries | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
+        for name, found in result["judged"].items():
+            lines.append(f"| {name} | " + " | ".join(f"{found[task]:.2f}" for task in tasks) + " |")
+    return "\n".join(lines)
+
+
+def in_words(system: Mapping[str, Any]) -> str:
+    """Return a system's figure as text."""
+    weight = "" if system.get("weight") is None else f" (w {system['weight']:.1f})"
+    return f"{system['mrr']:.1f} [{system['low']:.1f}, {system['high']:.1f}]{weight}"
 
 
 def main() -> None:
     parser = command(__doc__, "adapting")
-    for name, text in (("work", "folder of all results"), ("model", "sentence-transformers folder"), ("data", "data")):
+    for name, text in (("work", "folder of all results"), ("model", "sentence-transformers folder")):
         parser.add_argument(f"--{name}", type=Path, required=True, metavar="DIR", help=text)
-    parser.add_argument("--cases", default=",".join(CASES), metavar="LIST", help="cases (default: all)")
-    option(parser, "seeds", 3, "runs of each case")
+    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help="texts with titles, csv or jsonl")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder with retrieval/, judged queries")
+    parser.add_argument("--ways", default=",".join(WAYS), metavar="LIST", help="ways to adapt (default: all)")
+    parser.add_argument("--sizes", default="1000,5000,12000", metavar="LIST", help="numbers of texts to rank")
+    parser.add_argument("--holdout-fraction", type=float, default=0.05, metavar="F", help="of the texts")
+    parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="keys of the recipe to change")
+    option(parser, "seeds", 3, "runs of each way")
     finish(parser, measure, table)
 
 

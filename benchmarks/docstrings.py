@@ -3,7 +3,8 @@
     module file -> ast -> docstrings in source order -> one document        (nothing is imported or executed)
 
 Modules are split by the hash of their name: held-out modules make up the retrieval task (the query is the summary line
-of a docstring, the document to find is the rest of it), all others the training corpus, and its pairs of the same form.
+of a docstring, the document to find is the rest of it, among those of all modules), all others the training corpus, and
+its pairs of the same form.
 """
 
 import ast
@@ -138,34 +139,38 @@ def write_pairs(modules: list[Module], path: Path) -> int:
     return len(pairs)
 
 
-def write_retrieval(modules: list[Module], folder: Path, size: int) -> int:
-    """Write the docstrings of held-out modules as a retrieval task in BEIR's layout; return its size.
+def write_retrieval(modules: list[Module], folder: Path, size: int) -> tuple[int, int]:
+    """Write a retrieval task in BEIR's layout: the summaries of held-out modules find their bodies among all bodies.
 
-    Summaries and bodies are unique, and none occurs in a training module. The `size` pairs with the lowest hashes are
-    chosen.
+    A query's summary and body are unique, and neither occurs in a training module. The `size` pairs with the lowest
+    hashes are the queries. The documents are the bodies of all modules, training ones included, each once: a search
+    ranks a whole collection.
+
+    Returns:
+        (number of queries, number of documents)
     """
     known = {text for module in modules if not module.held_out for text in _paragraphs(module)}
     pairs: dict[str, str] = {}
-    bodies = set()
+    bodies: dict[str, int] = {}
     for module in modules:
-        for docstring in module.docstrings if module.held_out else ():
+        for docstring in module.docstrings:
             pair = summary_and_body(docstring)
-            if pair and known.isdisjoint(pair) and pair[0] not in pairs and pair[1] not in bodies:
+            if pair is None:
+                continue
+            is_new = known.isdisjoint(pair) and pair[0] not in pairs and pair[1] not in bodies
+            if module.held_out and is_new:
                 pairs[pair[0]] = pair[1]
-                bodies.add(pair[1])
+            bodies.setdefault(pair[1], len(bodies))
     chosen = sorted(pairs.items(), key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())[:size]
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    with (
-        (folder / "queries.jsonl").open("w") as queries,
-        (folder / "corpus.jsonl").open("w") as corpus,
-        (folder / "qrels" / "test.tsv").open("w") as qrels,
-    ):
+    with (folder / "corpus.jsonl").open("w") as corpus:
+        corpus.writelines(json.dumps({"_id": f"d{i}", "title": "", "text": body}) + "\n" for body, i in bodies.items())
+    with (folder / "queries.jsonl").open("w") as queries, (folder / "qrels" / "test.tsv").open("w") as qrels:
         qrels.write("query-id\tcorpus-id\tscore\n")
         for i, (summary, body) in enumerate(chosen):
             queries.write(json.dumps({"_id": f"q{i}", "text": summary}) + "\n")
-            corpus.write(json.dumps({"_id": f"d{i}", "title": "", "text": body}) + "\n")
-            qrels.write(f"q{i}\td{i}\t1\n")
-    return len(chosen)
+            qrels.write(f"q{i}\td{bodies[body]}\t1\n")
+    return len(chosen), len(bodies)
 
 
 def _paragraphs(module: Module) -> Iterator[str]:

@@ -248,50 +248,15 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     )
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
-        job = dataclasses.replace(job, first_shard=update.first_shard(job.folder))
-        if kind.update and _is_outdated(job, plan, options.quiet):
+        if kind.can_update:
+            job = dataclasses.replace(job, first_shard=update.first_shard(job.folder))
+        if kind.update and update.is_outdated(job, plan, options.quiet):
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
         except (ClaimError, PipelineError) as error:
-            raise type(error)(f"{error}{_update_advice(job, error)}") from None
+            raise type(error)(f"{error}{update.advice(job, error)}") from None
         return _run(job, plan, units, options)
-
-
-def _is_finished(job: Job) -> bool:
-    return storage.exists(job.path(MANIFEST)) and bool(planning.began(job.folder))
-
-
-def _is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
-    """Return whether the output folder holds a finished dataset of other inputs.
-
-    Raises:
-        PipelineError: it cannot be updated, or other options made it.
-    """
-    if job.curation.holdout_fraction:
-        raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
-    if storage.is_remote(job.folder):
-        raise PipelineError(f"--update: {job.folder} is not on this machine: choose a new --output")
-    if not _is_finished(job):
-        return False
-    update.check_options(job.folder, planning.began(job.folder), job.fingerprint)
-    if storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
-        return True
-    done = done_units(job.folder) & set(range(job.num_units))
-    try:
-        check_inputs(job.folder, plan, done, quiet)
-    except PipelineError:  # an edit that the plan does not show
-        return True
-    return False
-
-
-def _update_advice(job: Job, error: Exception) -> str:
-    """Return the end of the error on changed inputs, for a dataset that can be updated."""
-    if not job.kind.can_update or job.kind.update or not _is_finished(job):
-        return ""
-    is_other = isinstance(error, ClaimError) and storage.exists(job.path(planning.NAME))
-    same_options = not update.option_differences(planning.began(job.folder), job.fingerprint)
-    return ", or bring it up to date with --update" if same_options and (is_other or CHANGED in str(error)) else ""
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> Summary | None:

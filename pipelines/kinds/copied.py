@@ -67,4 +67,5 @@ class Copied:
                     names = [name for name in COLUMNS if name in batch.schema.names]
                     parts.append(batch.select(names).take(pa.array(here - first)))
                 first += batch.num_rows
-        return pa.concat_batches(parts).take(pa.array(np.argsort(order)))
+        taken = pa.concat_batches(parts).take(pa.array(np.argsort(order)))
+        return pa.record_batch(taken.columns, names=taken.schema.names)

@@ -4,10 +4,11 @@
 
 A field has one type in the whole dataset: that of its values in the first records, or the one that the user writes
 behind its name (`year:int64`). Cells of csv are texts. A field of texts takes any number or boolean, as JSON writes it,
-and one of doubles any number; any other value of another type is a bad record, so that nothing is changed or lost
-silently. A record without the field, or with null, has null.
+and one of numbers a text that writes one; any other value of another type is a bad record, so that nothing is changed
+or lost silently. A record without the field, with null, or with an empty cell for a number, has null.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from clearspan.common.parsing import did_you_mean
+from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import MOST_FIELDS
 from clearspan.pipelines.readers.columns import named, names_in
@@ -127,13 +128,26 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
     elif kind == "bool":
         if isinstance(value, bool):
             return value
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        if kind == "double":
-            return float(value)
-        if (isinstance(value, int) or value.is_integer()) and -INT64 <= value < INT64:
-            return int(value)
+    else:
+        number = _number(value)
+        if number is None and isinstance(value, str) and not value.strip():
+            return None
+        if number is not None and kind == "double":
+            return float(number)
+        if number is not None and float(number).is_integer() and -INT64 <= number < INT64:
+            return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
     raise RecordError(f'its "{name}" is {shown}, not {kind} as in the first records: name it {name}:string to keep all')
+
+
+def _number(value: Any) -> int | float | None:
+    """Return the number that a value is, or that a cell of csv writes; None if it is none."""
+    if isinstance(value, str):
+        for parse in (whole_number, finite_number):
+            with contextlib.suppress(ValueError):
+                return parse(value)
+        return None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _check_utf8(value: str, name: str) -> None:

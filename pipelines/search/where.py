@@ -249,7 +249,13 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
         column = left if isinstance(left, pa.Array) else right
         return pa.nulls(len(column), pa.bool_())
     if kinds[0] != kinds[1]:
-        raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}")
+        column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
+        mends = {
+            "a text": f"write the value in quotes, or run embed with --keep-fields {name}:int64",
+            "a number": "write the number without quotes",
+        }
+        mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
+        raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}{mend}")
     return _call(compare, _wide(left, right), _wide(right, left))
 
 

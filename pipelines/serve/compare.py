@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import TITLES
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.passages import marked, passage, telling_words
@@ -26,7 +28,9 @@ PASSAGE = 260
 """Number of characters of a text that the page shows before it is unfolded."""
 NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 """A field's name that a condition need not quote."""
-UNUSUAL = ("id", "title", "name", "headline", "subject", "url", "link", "href", "uri")
+HEADINGS = (*TITLES, "name")
+"""Fields that can be the heading of a hit."""
+UNUSUAL = (*HEADINGS, "id", "url", "link", "href", "uri")
 """Fields by which few filter."""
 
 
@@ -84,7 +88,12 @@ class Comparison:
         missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
         why = [f" alone ({line})" for key, line in missing.items() if key not in found]
         by = " and ".join(found.values()) + "".join(why)
-        return f"{self.collection.folder}: {self.collection.num_texts:,} texts, searched by {by}"
+        return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
+
+    @property
+    def unit(self) -> str:
+        """Return what a query is compared with: texts, or the chunks that long ones are cut into."""
+        return "chunk" if self.collection.options.get("chunk_tokens") else "text"
 
     @property
     def model_name(self) -> str | None:
@@ -126,6 +135,7 @@ class Comparison:
         return {
             "name": Path(self.collection.folder).resolve().name,
             "num_texts": self.collection.num_texts,
+            "unit": self.unit,
             "weight": self.weight,
             "fields": self.collection.fields,
             "example": self.example,
@@ -180,13 +190,16 @@ def example(fields: Mapping[str, Any]) -> str:
 def described(hit: Hit, found: Set[str], words: Words, length: int) -> dict[str, Any]:
     """Return a hit as JSON.
 
-    `text` is cut to the `length` characters around the query's words; `marks` are these words in it, and `passage` is
-    the part to show first, as positions in characters.
+    `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters
+    around the query's words; `marks` and `title_marks` are these words in both, and `passage` is the part to show
+    first, as positions in characters.
 
     Args:
         found: the query's words. words: what BM25 compares of a text.
     """
     described = dataclasses.asdict(hit)
+    title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)
+    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), found, words) if title else []}
     if hit.text is not None:
         marks = marked(hit.text, found, words)
         start, end = passage(hit.text, marks, length)

@@ -20,12 +20,15 @@ import numpy as np
 
 from clearspan.common.files import locked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import CHANGED
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.job import FOLDERS
+from clearspan.pipelines.units.changes import check_inputs
+from clearspan.pipelines.units.job import FOLDERS, Job, done_units
+from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import Dataset, Manifest, storage
-from clearspan.shards.claim import differences
+from clearspan.shards.claim import ClaimError, differences
 from clearspan.shards.manifest import NAME as MANIFEST
-from clearspan.shards.manifest import SHARD_NAME
+from clearspan.shards.manifest import SHARD_NAME, ManifestError
 
 FOLDER = ".update"
 SECOND = planning.MAX_UNITS // 2
@@ -39,11 +42,47 @@ MOST_SHOWN = 6
 
 def first_shard(folder: str) -> int:
     """Return the number of the first shard of a dataset, or of one that is begun: 0 or SECOND."""
-    if storage.exists(storage.join(folder, MANIFEST)):
+    try:
         names = [shard.name for shard in Manifest.load(folder).shards]
-    else:
+    except ManifestError:  # it is missing, or damaged
         names = [name for name in storage.list_files(folder) if SHARD_NAME.fullmatch(name)]
     return SECOND if names and all(int(name.split("-")[1]) >= SECOND for name in names) else 0
+
+
+def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
+    """Return whether the output folder holds a finished dataset of other inputs.
+
+    Raises:
+        PipelineError: it cannot be updated, or other options made it.
+    """
+    if job.curation.holdout_fraction:
+        raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
+    if storage.is_remote(job.folder):
+        raise PipelineError(f"--update: {job.folder} is not on this machine: choose a new --output")
+    if not _is_finished(job):
+        return False
+    check_options(job.folder, planning.began(job.folder), job.fingerprint)
+    if storage.read_bytes(job.path(planning.NAME)) != plan.to_json():
+        return True
+    try:
+        check_inputs(job.folder, plan, done_units(job.folder) & set(range(job.num_units)), quiet)
+    except PipelineError:  # an edit that the plan does not show
+        return True
+    return False
+
+
+def _is_finished(job: Job) -> bool:
+    return storage.exists(job.path(MANIFEST)) and bool(planning.began(job.folder))
+
+
+def advice(job: Job, error: Exception) -> str:
+    """Return the end of an error on changed inputs, for a dataset that can be updated."""
+    if not job.kind.can_update or job.kind.update or not _is_finished(job):
+        return ""
+    if option_differences(planning.began(job.folder), job.fingerprint):
+        return ""
+    is_changed = isinstance(error, ClaimError) or CHANGED in str(error)
+    return ", or bring it up to date with --update" if is_changed else ""
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -83,9 +122,14 @@ def abandon(folder: str) -> None:
 
 def settle(folder: str) -> None:
     """Let a finished run on new inputs take the dataset's place, if a killed command left one."""
-    if not storage.is_remote(folder) and Path(folder, FOLDER, MANIFEST).exists():
+    beside = Path(folder, FOLDER)
+    if storage.is_remote(folder) or not beside.is_dir():
+        return
+    if (beside / MANIFEST).exists():
         with locked(folder):
             replace(folder)
+    elif {path.name for path in beside.iterdir()} <= {ASIDE_DONE}:  # nothing was left to do
+        abandon(folder)
 
 
 def replace(folder: str) -> None:
@@ -112,9 +156,10 @@ def replace(folder: str) -> None:
         if SHARD_NAME.fullmatch(name) and name not in named:
             (target / name).unlink()
     for path in beside.iterdir():
-        if path.name != MANIFEST:
+        if path.name not in (MANIFEST, ASIDE_DONE):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (beside / MANIFEST).unlink()
+    for name in (MANIFEST, ASIDE_DONE):
+        (beside / name).unlink()
     beside.rmdir()
 
 

@@ -42,7 +42,7 @@ def test_the_winners_model_and_weight_are_delivered(
     assert winner in (out / "report.html").read_text()
 
 
-@pytest.mark.guarantee("verdict-by-own-questions")
+@pytest.mark.guarantee("verdict-among-all-texts")
 def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     state: dict[str, dict[str, str]] = {"steps": {}}
     delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)

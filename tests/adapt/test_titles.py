@@ -142,7 +142,7 @@ def test_a_start_that_is_damaged_or_gone_is_made_again(adapted: Path, capsys: py
     assert json.loads((adapted / "adapt.json").read_text())["mrr"] == state["mrr"]
 
 
-@pytest.mark.guarantee("verdict-by-own-questions")
+@pytest.mark.guarantee("verdict-among-all-texts")
 @pytest.mark.exhaustive
 def test_questions_are_added_to_a_finished_folder_and_nothing_is_trained(
     adapted: Path, rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]

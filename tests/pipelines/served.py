@@ -90,6 +90,7 @@ class Fixed:
     has_texts: bool = True
     error: Exception | None = None
     words: Words = PLAIN
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def fields(self) -> list[str]:

@@ -100,6 +100,8 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
         "text": "Owls hunt at night.",
         "is_cut": False,
         "marks": [[0, 4], [13, 18]],
+        "title": "title",
+        "title_marks": [[0, 4]],
         "passage": [0, 19],
     }
     about = site.get("/api/collection").json
@@ -109,6 +111,7 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
     assert about == {
         "name": "notes",
         "num_texts": 2,
+        "unit": "text",
         "weight": 0.5,
         "fields": ["title", "year"],
         "example": "",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import clearspan
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import field_names
@@ -182,6 +183,16 @@ def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(
     assert [row["field_year"] for row in rows(tmp_path / "text")][-2:] == ["2099", "unknown"]
 
 
+def test_a_cell_of_csv_is_a_number_where_its_type_is_named(embed: Command, tmp_path: Path) -> None:
+    table = 'text,year,score\n"Owls hunt.", 2021 ,1.5\n"Bats hunt.",,\n"It rains.",007,1e2\n"Snow.",1999.5,2\n'
+    (tmp_path / "a.csv").write_text(table)
+    words = ["--input", tmp_path / "a.csv", "--keep-fields", "year:int64,score:double", "--max-bad-fraction", "0.5"]
+    assert json.loads(embed(*words, "--json").out)["bad"] == 1
+    found = [(row["field_year"], row["field_score"]) for row in rows(tmp_path / "out")]
+    assert found == [(2021, 1.5), (None, None), (7, 100.0)]
+    assert logged(tmp_path / "out" / "_rejected")[0]["reason"].startswith('its "year" is a string, not int64')
+
+
 @pytest.mark.parametrize("words", [["--title-field", "title"], ["--title-field"]])
 def test_a_title_is_embedded_before_its_text_and_kept_beside_it(
     embed: Command, titled: list[Row], words: list[str], tmp_path: Path
@@ -217,3 +228,21 @@ def test_the_options_of_fields_shape_the_dataset(embed: Command, titled: list[Ro
 def test_options_that_cannot_work_are_one_line(embed: Command, wiki: Path, words: list[str], complaint: str) -> None:
     ended = embed("--input", wiki, *words)
     assert ended.code == 2 and complaint in ended.err
+
+
+@pytest.mark.exhaustive
+def test_python_takes_the_same_options(titled: list[Row], still: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", titled)
+    options: dict[str, Any] = {
+        "keep_fields": ["id", "year"],
+        "title_field": True,
+        "chunk_tokens": 16,
+        "keep_text": True,
+    }
+    made: list[Dataset] = []
+    for found in (titled, titled[5:]):
+        write_jsonl(tmp_path / "a.jsonl", found)
+        words = [tmp_path / "a.jsonl", tmp_path / "out"]
+        made.append(clearspan.make_dataset("embed", *words, model=still, quiet=True, update=True, **options))
+        assert [row["field_id"] for row in rows(tmp_path / "out") if not row["chunk"]] == [row["id"] for row in found]
+    assert field_names(next(iter(made[1])).schema) == ["id", "year", "title"]

@@ -272,10 +272,7 @@ def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column of a batch; of empty lists if a held-out part has no such texts, such as hard negatives."""
     if name in batch.schema.names:
         return batch.column(name)
-    empty = Ragged.of(
-        [np.empty(0, np.int64)] * batch.num_rows, batch.column("tokens").type.value_type.to_pandas_dtype()
-    )
-    return empty.to_arrow(batch.column("tokens").type)
+    return pa.array([[]] * batch.num_rows, batch.column("tokens").type)  # pyarrow's dtypes would import pandas
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:

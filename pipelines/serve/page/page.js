@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const form = $("form"), columns = $("columns"), status_ = $("status");
 const ABOUT = { model: "nearest in meaning", bm25: "the same words" };
 const SHORT = { model: "model", both: "both", bm25: "BM25" };
-const TITLES = ["title", "name", "headline", "subject"], LINKS = ["url", "link", "href", "uri"];
+const LINKS = ["url", "link", "href", "uri"];
 let collection = null, running = null;
 
 const number = (value) => value.toLocaleString("en");
@@ -88,8 +88,8 @@ async function search() {
     link_hits();
     $("jump").replaceChildren(...[...columns.children].map(jump));
     $("jump").hidden = columns.children.length < 2;
-    const filter = found.where ? ` where ${found.where}` : "";
-    say(`Compared with ${counted(found.num_texts, "text")}${filter} in ${duration(found.seconds)}`);
+    const filter = found.where ? `; hits where ${found.where}` : "";
+    say(`Compared with ${counted(found.num_texts, collection.unit)} in ${duration(found.seconds)}${filter}`);
   } catch (error) {
     if (error.name === "AbortError") return;
     columns.replaceChildren();
@@ -142,12 +142,12 @@ function item(hit, rank) {
   part(".score").title = "score";
   part(".score").setAttribute("aria-label", `score ${hit.score.toFixed(3)}`);
   const fields = Object.entries(hit.fields ?? {}).filter(([, value]) => value !== null && value !== "");
-  const named = (names) => names.map((name) => fields.find(([field]) => field.toLowerCase() === name)).find(Boolean);
-  const title = named(TITLES), address = named(LINKS), target = address && web(address[1]);
-  const heading = title ? String(title[1]) : "";
-  if (heading && target) part("h3").append(element("a", heading, { href: target, rel: "noreferrer" }));
-  else part("h3").textContent = heading;
-  const shown = fields.filter((field) => field !== title && !(heading && target && field === address));
+  const address = LINKS.map((name) => fields.find(([field]) => field.toLowerCase() === name)).find(Boolean);
+  const target = hit.title && address && web(address[1]);
+  const heading = target ? element("a", "", { href: target, rel: "noreferrer" }) : part("h3");
+  if (hit.title) heading.append(...parts(Array.from(String(hit.fields[hit.title])), hit.title_marks));
+  if (target) part("h3").append(heading);
+  const shown = fields.filter((field) => field[0] !== hit.title && !(target && field === address));
   part("dl").append(...shown.map((field) => pair(...field)));
   if (!part("dl").children.length) part("dl").remove();
   write_text(part(".text span"), part(".more"), hit);
@@ -186,7 +186,7 @@ function write_text(place, button, hit) {
     const inside = hit.marks.filter(([start, end]) => start >= first && end <= last);
     return [first > 0 ? "… " : "", ...parts(characters, inside, first, last), last < characters.length || hit.is_cut ? " …" : ""];
   };
-  const whole = () => [...parts(characters, hit.marks, 0, characters.length), hit.is_cut ? " …" : ""];
+  const whole = () => [...parts(characters, hit.marks), hit.is_cut ? " …" : ""];
   const show = (isWhole) => {
     place.replaceChildren(...(isWhole ? whole() : folded()));
     button.textContent = isWhole ? "Less" : "More";
@@ -198,7 +198,7 @@ function write_text(place, button, hit) {
 }
 
 /** Return a stretch of a text as strings and marked words. */
-function parts(characters, marks, first, last) {
+function parts(characters, marks, first = 0, last = characters.length) {
   const found = [];
   let done = first;
   for (const [start, end] of marks) {
@@ -278,7 +278,7 @@ async function start() {
   $("name").textContent = collection.name;
   const keys = collection.systems.map((system) => system.key);
   const compared = collection.systems.filter((system) => system.key !== "both").map((system) => system.name);
-  $("about").textContent = [counted(collection.num_texts, "text"), ...compared].join(" · ");
+  $("about").textContent = [counted(collection.num_texts, collection.unit), ...compared].join(" · ");
   $("weighing").hidden = !keys.includes("both");
   $("filtering").hidden = !collection.fields.length;
   if (collection.fields.length) $("where").placeholder = collection.example;

@@ -1,0 +1,268 @@
+"""`embed --update`: a collection follows its inputs, as if it was made anew, and stays usable whatever is killed."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clearspan.common.encoder.static import StaticModel
+from clearspan.pipelines.units import update
+from clearspan.pipelines.units.update import FOLDER, SECOND
+from clearspan.shards import Dataset, verify
+from tests.pipelines.conftest import Command, killed, rows
+
+
+class Killed(BaseException):
+    """Stands for a signal: no code of the command handles it."""
+
+
+@pytest.fixture(scope="module")
+def lines(wiki: Path) -> list[str]:
+    return [line.strip() for line in wiki.read_text(encoding="utf-8").split("\n") if line.strip()][:400]
+
+
+def changed(lines: list[str]) -> list[str]:
+    """Some texts in front, one twice, some gone, one edited, the end in another order."""
+    return ["Owls hunt at night.", *lines[5:200], lines[7], lines[200] + "!", *reversed(lines[201:])]
+
+
+def write(path: Path, texts: list[str]) -> None:
+    """Write texts with a number that moves with them."""
+    found = [{"text": text, "place": number} for number, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+
+
+@pytest.fixture
+def embed(direct: Command, still: Path, tmp_path: Path) -> Command:
+    """Embed `a.jsonl` with a static model, without Beam, in many units."""
+    words = ["embed", "--input", tmp_path / "a.jsonl", "--model", still, "--keep-text", "--keep-fields", "place"]
+    return lambda *more: direct(*words, "--unit-bytes", "9000", *more)
+
+
+@pytest.fixture
+def made(embed: Command, lines: list[str], tmp_path: Path) -> Path:
+    """A collection of all lines, whose input has changed since."""
+    write(tmp_path / "a.jsonl", lines)
+    assert embed().code == 0
+    write(tmp_path / "a.jsonl", changed(lines))
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def anew(embed: Command, made: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    """The examples of a collection that is made of the changed input at once."""
+    assert embed("--output", tmp_path / "anew").code == 0
+    return rows(tmp_path / "anew")
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that a model has embedded."""
+    texts: list[str] = []
+    usual = StaticModel._embed
+
+    def counting(self: StaticModel, given: list[str], *options: Any) -> Any:
+        texts.extend(given)
+        return usual(self, given, *options)
+
+    monkeypatch.setattr(StaticModel, "_embed", counting)
+    return texts
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_only_new_texts_are_embedded_and_all_else_is_as_made_anew(
+    embed: Command, made: Path, anew: list[dict[str, Any]], lines: list[str], embedded: list[str]
+) -> None:
+    before = {row["id"]: row["vector"] for row in rows(made)}
+    ended = embed("--update", "--json")
+    assert ended.code == 0, ended.err
+    new = {"Owls hunt at night.", lines[200] + "!"}
+    assert set(embedded) - {"a text", "another text to try it on"} == new
+    assert json.loads(ended.out)["changes"] == {"new": 3, "gone": 6, "kept": 394}
+    found = rows(made)
+    assert found == anew
+    assert all(before.get(row["id"], row["vector"]) == row["vector"] for row in found)
+    assert not verify(made) and not (made / FOLDER).exists()
+    assert {shard.unit // SECOND for shard in Dataset(made).shards} == {1}
+    again = embed("--update")
+    assert again.code == 0 and "nothing to do" in again.out
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_updates_follow_each_other(embed: Command, made: Path, lines: list[str], tmp_path: Path) -> None:
+    texts = [changed(lines), lines[:100], [*lines, "A heron."], lines]
+    for number, each in enumerate(texts, 1):
+        write(tmp_path / "a.jsonl", each)
+        ended = embed("--update")
+        assert ended.code == 0, ended.err
+        assert [row["text"] for row in rows(made)] == each
+        assert {shard.unit // SECOND for shard in Dataset(made).shards} == {number % 2}
+        assert not verify(made)
+    assert "0 new, 1 gone, 400 kept" in ended.out
+    assert embed().code == 0 and "nothing to do" in embed().out
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.exhaustive
+def test_killed_anywhere_the_collection_is_the_old_or_the_new_one(
+    embed: Command, made: Path, anew: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, steps, states = rows(made), 0, []
+    saved = shutil.copytree(made, tmp_path / "saved")
+    usual, left = {name: getattr(Path, name) for name in ("replace", "unlink", "touch", "rmdir")}, [0]
+    remove, put = shutil.rmtree, update.replace
+
+    def step() -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    def counted(name: str) -> Callable[..., Any]:
+        def one(self: Path, *arguments: Any, **options: Any) -> Any:
+            step()
+            return usual[name](self, *arguments, **options)
+
+        return one
+
+    def removed(path: Path) -> None:
+        for each in sorted(path.rglob("*"), reverse=True):
+            each.rmdir() if each.is_dir() else each.unlink()
+        path.rmdir()
+
+    def killing(folder: str) -> None:
+        with monkeypatch.context() as patch:
+            for name in usual:
+                patch.setattr(Path, name, counted(name))
+            patch.setattr(shutil, "rmtree", removed)
+            put(folder)
+
+    while not states or left[0] <= 0:
+        steps += 1
+        left[0] = steps
+        with monkeypatch.context() as patch:
+            patch.setattr(update, "replace", killing)
+            with contextlib.suppress(Killed):
+                assert embed("--update").code == 0
+        found = rows(made)
+        assert found in (old, anew)
+        states.append(found == anew)
+        again = embed("--update")
+        assert again.code == 0, (steps, again.err)
+        assert rows(made) == anew and not verify(made) and not (made / FOLDER).exists()
+        remove(made)
+        shutil.copytree(saved, made)
+    assert states == sorted(states) and set(states) == {False, True} and steps > 40
+
+
+@pytest.mark.exhaustive
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.parametrize(("when", "name"), [("before", "00003.json"), ("after", "vectors-50003-000.tar")])
+def test_a_killed_update_goes_on(
+    embed: Command, made: Path, anew: list[dict[str, Any]], still: Path, when: str, name: str, tmp_path: Path
+) -> None:
+    old = rows(made)
+    words = ["--input", tmp_path / "a.jsonl", "--model", still, "--keep-text", "--keep-fields", "place"]
+    assert killed(when, name, "embed", *words, "--unit-bytes", "9000", "--output", made, "--update") == -9
+    assert rows(made) == old and (made / FOLDER / "_done" / "00002.json").exists()
+    assert embed("--update").code == 0
+    assert rows(made) == anew
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_killed_update_to_other_inputs_is_begun_again(
+    embed: Command, made: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("clearspan.pipelines.units.update.replace", lambda folder: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    (made / FOLDER / "manifest.json").unlink()
+    write(tmp_path / "a.jsonl", lines[10:])
+    assert embed("--update").code == 0
+    assert [row["text"] for row in rows(made)] == lines[10:] and not verify(made)
+
+
+@pytest.mark.guarantee("changed-input")
+def test_without_the_option_an_edit_is_an_error_that_names_it(embed: Command, made: Path, still: Path) -> None:
+    before = rows(made)
+    ended = embed()
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert "bring it up to date with --update" in ended.err and rows(made) == before
+    other = embed("--vector-dtype", "int8")
+    assert other.code == 1 and "--update" not in other.err
+
+
+@pytest.mark.guarantee("changed-input")
+def test_an_edit_that_the_plan_does_not_show_is_an_error_or_an_update(
+    embed: Command, made: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("clearspan.pipelines.units.plan.sample", lambda stream, size: "0" * 64)
+    monkeypatch.setattr("clearspan.pipelines.readers.sniff.sample", lambda stream, size: "0" * 64)
+    monkeypatch.setattr("clearspan.pipelines.readers.sniff.WHOLE_BYTES", 0)
+    assert embed("--output", tmp_path / "same").code == 0
+    write(tmp_path / "a.jsonl", [text.replace("the", "teh") for text in changed(lines)])
+    ended = embed("--output", tmp_path / "same")
+    assert ended.code == 1 and "has changed since the run was planned" in ended.err and "--update" in ended.err
+    assert embed("--output", tmp_path / "same", "--update").code == 0
+    assert [row["text"] for row in rows(tmp_path / "same")] == [text.replace("the", "teh") for text in changed(lines)]
+
+
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        (["--vector-dtype", "float16"], 'dtype: "float32" there, "float16" now'),
+        (["--chunk-tokens", "64"], "chunk_tokens: null there, 64 now; chunk_overlap: null there, 0 now"),
+    ],
+)
+def test_other_options_are_one_line(embed: Command, made: Path, words: list[str], difference: str) -> None:
+    before = rows(made)
+    ended = embed("--update", *words)
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"--update needs the model and the options that made it ({difference})" in ended.err
+    assert rows(made) == before and not (made / FOLDER).exists()
+
+
+def test_another_model_is_one_line(embed: Command, made: Path, still: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(still, tmp_path / "other")
+    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + "\n")
+    ended = embed("--update", "--model", other)
+    assert ended.code == 1 and "--update needs the model" in ended.err
+
+
+def test_the_first_update_makes_the_collection(embed: Command, lines: list[str], tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", lines)
+    assert embed("--update").code == 0
+    assert [row["text"] for row in rows(tmp_path / "out")] == lines
+
+
+def test_an_update_keeps_the_types_of_fields(embed: Command, made: Path, lines: list[str], tmp_path: Path) -> None:
+    found = [{"text": text, "place": float(number)} for number, text in enumerate(lines)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    assert embed("--update").code == 0
+    assert [row["field_place"] for row in rows(made)] == list(range(400))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16"])
+def test_stored_values_are_copied_as_they_are(
+    embed: Command, lines: list[str], embedded: list[str], dtype: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.jsonl", lines)
+    assert embed("--vector-dtype", dtype, "--chunk-tokens", "16", "--dedup").code == 0
+    before = rows(tmp_path / "out")
+    write(tmp_path / "a.jsonl", changed(lines))
+    embedded.clear()
+    ended = embed("--vector-dtype", dtype, "--chunk-tokens", "16", "--dedup", "--update", "--json")
+    assert json.loads(ended.out)["changes"] == {"new": 2, "gone": 6, "kept": 391}
+    stored = {row["id"]: (row["vector"], row.get("scale")) for row in before}
+    found = rows(tmp_path / "out")
+    copied = [row for row in found if row["id"] in stored]
+    assert all((row["vector"], row.get("scale")) == stored[row["id"]] for row in copied)
+    new = [row["text"] for row in found if row["id"] not in stored]
+    assert set(new) == set(embedded) - {"a text", "another text to try it on"} and 0 < len(new) < 8
+    assert np.isfinite([row["vector"] for row in found]).all()
