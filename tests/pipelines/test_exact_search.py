@@ -381,7 +381,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.guarantee("exact-search")
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize("where", HOSTILE, ids=lambda where: where[:30])
 def test_a_hostile_condition_runs_nothing_and_is_one_line(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
