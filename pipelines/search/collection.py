@@ -100,9 +100,14 @@ def read_settings(folder: str) -> Settings:
         settings = build(Settings, unseal(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
-    model = None if settings.model is None else os.path.normpath(Path(folder) / settings.model)
-    vectors = os.path.normpath(Path(folder) / settings.vectors)
+    model = None if settings.model is None else _beside(folder, settings.model)
+    vectors = _beside(folder, settings.vectors)
     return dataclasses.replace(settings, vectors=vectors, model=model)
+
+
+def _beside(folder: str, path: str) -> str:
+    """Return a path that is relative to a folder, which may be in a bucket."""
+    return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
 
 
 class Collection:

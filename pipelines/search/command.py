@@ -7,6 +7,7 @@ The vectors of queries are those of sentence-transformers' `encode_query`: the m
 
 import dataclasses
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,12 +117,14 @@ class Search(Options):
             keep=False,
             quiet=self.quiet,
         )
+        weight = collection.weight if self.hybrid is None else self.hybrid
+        if (weight or self.index) and collection.model is not None and collection.compute.line:
+            print(collection.compute.line, file=sys.stderr)
         if self.index:
             search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
             vectors, similarity = collection.embed(self.texts, self.prompt_name)
             hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
             return self._results(collection, hits, None, 1.0)
-        weight = collection.weight if self.hybrid is None else self.hybrid
         has_answers = any(query.has_answer for query in self.asked)
         depth = max(self.top, DEPTH) if has_answers else self.top
         ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
