@@ -284,7 +284,10 @@ class Collection:
     def _model_folder(self) -> str:
         if self.model is None:
             raise PipelineError(f"{self.folder}: names no model: pass --model DIR, the model that made the vectors")
-        check_folder(self.model)
+        try:
+            check_folder(self.model)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
         return self.model
 
     @functools.cached_property

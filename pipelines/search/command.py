@@ -18,7 +18,6 @@ from annotated_types import Ge, Le
 from clearspan.common import plugins, terminal
 from clearspan.common.compute import AUTO, Compute, Device
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
-from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -137,11 +136,8 @@ class Search(Options):
     ) -> "Results":
         made: dict[str, Any] = {"weight": weight}
         if weight:
-            try:
-                prompts = collection.prompts
-                made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
-            except EncoderError as error:
-                raise ValueError(str(error)) from None
+            prompts = collection.prompts
+            made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
             made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
         return Results(collection.folders, self.texts, hits, answers, **made)
