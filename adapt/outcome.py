@@ -9,10 +9,9 @@ from typing import Any
 
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import BM25
+from clearspan.eval.contest import BESIDE
 from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import System, Verdict
-
-BESIDE = f" + {BM25}"
 
 
 @dataclass(frozen=True)
