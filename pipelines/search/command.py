@@ -7,6 +7,7 @@ The vectors of queries are those of sentence-transformers' `encode_query`: the m
 
 import dataclasses
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,10 @@ from annotated_types import Ge, Le
 from clearspan.common import plugins, terminal
 from clearspan.common.compute import AUTO, Compute, Device
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
-from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import STEMMERS
+from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
@@ -80,8 +80,10 @@ class Search(Options):
         check_queries(self.texts)
         if self.where is not None:
             Condition.parse(self.where)
-        for name, given in (("--hybrid", self.hybrid is not None), ("--where", self.where is not None)):
-            if given and self.index:
+        has_answers = any(query.has_answer for query in self.queries)
+        given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
+        for name in ("--hybrid", "--where", "--queries"):
+            if given[name] and self.index:
                 raise ValueError(f"{name} scores every text: leave out --index")
 
     @property
@@ -114,12 +116,14 @@ class Search(Options):
             keep=False,
             quiet=self.quiet,
         )
+        weight = collection.weight if self.hybrid is None else self.hybrid
+        if (weight or self.index) and collection.model is not None and collection.compute.line:
+            print(collection.compute.line, file=sys.stderr)
         if self.index:
             search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
             vectors, similarity = collection.embed(self.texts, self.prompt_name)
             hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
             return self._results(collection, hits, None, 1.0)
-        weight = collection.weight if self.hybrid is None else self.hybrid
         has_answers = any(query.has_answer for query in self.asked)
         depth = max(self.top, DEPTH) if has_answers else self.top
         ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
@@ -132,11 +136,8 @@ class Search(Options):
     ) -> "Results":
         made: dict[str, Any] = {"weight": weight}
         if weight:
-            try:
-                prompts = collection.prompts
-                made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
-            except EncoderError as error:
-                raise ValueError(str(error)) from None
+            prompts = collection.prompts
+            made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
             made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
         return Results(collection.folders, self.texts, hits, answers, **made)
