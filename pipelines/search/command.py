@@ -26,7 +26,7 @@ from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.where import Condition
+from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
@@ -79,7 +79,10 @@ class Search(Options):
             raise ValueError("no query: write one after the folder, or pass --queries FILE")
         check_queries(self.texts)
         if self.where is not None:
-            Condition.parse(self.where)
+            try:
+                Condition.parse(self.where)
+            except ConditionError as error:
+                raise ValueError(f"--where: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
         given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
         for name in ("--hybrid", "--where", "--queries"):
