@@ -26,7 +26,7 @@ from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.where import Condition
+from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
@@ -79,7 +79,10 @@ class Search(Options):
             raise ValueError("no query: write one after the folder, or pass --queries FILE")
         check_queries(self.texts)
         if self.where is not None:
-            Condition.parse(self.where)
+            try:
+                Condition.parse(self.where)
+            except ConditionError as error:
+                raise ValueError(f"--where: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
         given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
         for name in ("--hybrid", "--where", "--queries"):
@@ -195,20 +198,21 @@ class Results:
         return "\n".join([*lines, *filter(None, [self.unused])])
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out."""
+        """Return a table of hits; a column that no hit has is left out, and a kept field `id` is the id."""
         if not hits:
             return "  no hit"
-        names = list(dict.fromkeys(name for hit in hits for name in hit.fields))
-        columns: dict[str, list[str]] = {
-            "score": [f"{hit.score:.4f}" for hit in hits],
-            "id": [str(hit.id) for hit in hits],
-            "collection": [hit.collection if len(self.folders) > 1 else "" for hit in hits],
-            "source": [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits],
-            **{name: [_short(hit.fields.get(name)) for hit in hits] for name in names},
-            "text": [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits],
-        }
-        filled = {name: cells for name, cells in columns.items() if any(cells) or name == "text"}
-        return terminal.table(list(filled), zip(*filled.values(), strict=True), right=(0, 1))
+        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != "id"))
+        columns = [
+            ("score", [f"{hit.score:.4f}" for hit in hits]),
+            ("id", [_short(hit.fields.get("id", hit.id)) for hit in hits]),
+            ("collection", [hit.collection if len(self.folders) > 1 else "" for hit in hits]),
+            ("source", [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits]),
+            *((name, [_short(hit.fields.get(name)) for hit in hits]) for name in names),
+            ("text", [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits]),
+        ]
+        filled = [(name, cells) for name, cells in columns if any(cells) or name == "text"]
+        rows = zip(*(cells for _, cells in filled), strict=True)
+        return terminal.table([name for name, _ in filled], rows, right=(0, 1))
 
 
 def _short(value: Any) -> str:
