@@ -26,9 +26,9 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
+from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.vectors import check_device, check_folder, load_model
 from clearspan.pipelines.search import exact
@@ -51,7 +51,7 @@ class Settings:
         vectors: path of the dataset of vectors, relative to the folder.
         model: path of the model's folder, relative to the folder; None: it must be named.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
-        stemmer: language of BM25's words (`common.words.STEMMERS`); None: words as they are.
+        stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
     """
 
     vectors: str

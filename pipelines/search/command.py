@@ -21,7 +21,7 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import STEMMERS
+from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
@@ -80,8 +80,10 @@ class Search(Options):
         check_queries(self.texts)
         if self.where is not None:
             Condition.parse(self.where)
-        for name, given in (("--hybrid", self.hybrid is not None), ("--where", self.where is not None)):
-            if given and self.index:
+        has_answers = any(query.has_answer for query in self.queries)
+        given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
+        for name in ("--hybrid", "--where", "--queries"):
+            if given[name] and self.index:
                 raise ValueError(f"{name} scores every text: leave out --index")
 
     @property

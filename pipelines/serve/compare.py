@@ -14,8 +14,8 @@ from typing import Any
 
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError
-from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import TITLES
 from clearspan.pipelines.search.collection import Collection
