@@ -97,7 +97,8 @@ class Comparison:
         """Return the key of the system that search.json chooses, as adapt's folder does; None without that file."""
         if not storage.exists(storage.join(self.collection.folder, SETTINGS)):
             return None
-        return {0: "bm25", 1: "model"}.get(self.collection.weight, "both")
+        weight = self.collection.weight
+        return "bm25" if weight == 0 else "model" if weight == 1 else "both"
 
     @property
     def unit(self) -> str:
