@@ -1,17 +1,17 @@
-"""What the verdicts come to: which of them decides, which system to take, and the model and weight that it needs."""
+"""What the verdicts come to: which of them decides, which system to take, and the model and weight that it needs.
+
+The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: of fewer, the interval of
+a difference is wider than most differences.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import BM25
+from clearspan.eval.contest import BESIDE
+from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import System, Verdict
-
-ENOUGH_QUESTIONS = 50
-"""From this number on, the user's questions decide, otherwise the held-out texts: of fewer, the interval of a
-difference is wider than most differences.
-"""
-BESIDE = f" + {BM25}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Outcome:
 def decide(verdicts: Verdicts) -> Outcome:
     """Return the outcome of the verdicts."""
     held_out, questions = verdicts.held_out, verdicts.questions
-    is_by_questions = questions is not None and questions.num_queries >= ENOUGH_QUESTIONS
+    is_by_questions = questions is not None and questions.num_queries >= FEW
     verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)
     winner = verdict.system(verdict.winner)
     if winner.name == BM25:

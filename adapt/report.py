@@ -138,8 +138,8 @@ def _example(outcome: str, verdict: Verdict, example: Example) -> Table:
         rows.append((f"first for {verdict.best_trained}", cut(example.first)))
     if example.rank_untrained != 1:
         rows.append((f"first for {verdict.best_untrained}", cut(example.first_untrained)))
-    ranks = f"rank {example.rank:,}; {verdict.best_untrained}: rank {example.rank_untrained:,}"
-    return Table(("", ""), rows, f"{outcome}: {ranks}")
+    ranks = [f"rank {rank:,}" if rank else "not ranked" for rank in (example.rank, example.rank_untrained)]
+    return Table(("", ""), rows, f"{outcome}: {ranks[0]}; {verdict.best_untrained}: {ranks[1]}")
 
 
 def _table(verdict: Verdict) -> Table:

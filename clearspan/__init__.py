@@ -4,9 +4,9 @@
     make_dataset     corpus to verified shards                train_model    recipe to a Run: model folder and metrics
     Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
-    search           nearest vectors of a dataset             evaluate       score a model by the published protocols
-    adapt            a model for texts of your own: Adapted   compare        which differences of scores exceed noise
-    open_collection  vectors and BM25, for many searches
+    mine_negatives   hard negatives for a dataset of pairs    evaluate       score a model by the published protocols
+    search           nearest vectors of a dataset             compare        which differences of scores exceed noise
+    open_collection  vectors and BM25, for many searches      adapt          a model for texts of your own: Adapted
     webdataset_pipeline   a dataset as a `webdataset` pipeline, for a training loop of your own
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clearspan.adapt.api import Adapted, adapt
     from clearspan.common.encoder.sentence_encoder import Encoder
     from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.pipelines.api import make_dataset, make_tokenizer, open_collection, search
+    from clearspan.pipelines.api import make_dataset, make_tokenizer, mine_negatives, open_collection, search
     from clearspan.shards import Dataset, verify
     from clearspan.shards.as_webdataset import webdataset_pipeline
     from clearspan.train.api import Run, export_model, load_recipe, train_model
@@ -45,6 +45,7 @@ __all__ = [
     "load_recipe",
     "make_dataset",
     "make_tokenizer",
+    "mine_negatives",
     "open_collection",
     "search",
     "train_model",
@@ -56,7 +57,7 @@ _NAMES = {
     "adapt.api": ["Adapted", "adapt"],
     "common.encoder.sentence_encoder": ["Encoder"],
     "eval.api": ["compare", "evaluate", "load_model"],
-    "pipelines.api": ["make_dataset", "make_tokenizer", "open_collection", "search"],
+    "pipelines.api": ["make_dataset", "make_tokenizer", "mine_negatives", "open_collection", "search"],
     "shards": ["Dataset", "verify"],
     "shards.as_webdataset": ["webdataset_pipeline"],
     "train.api": ["Run", "export_model", "load_recipe", "train_model"],

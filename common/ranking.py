@@ -2,7 +2,7 @@
 
 BM25 is Lucene's variant, k1 1.5, b 0.75, by `bm25s`:
 
-texts -> words (`common.words`), in lower case -> a weight for each word of each text
+texts -> words (`common.stemming`) -> a weight for each word of each text
 query -> counts of its words x weights -> scores
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.words import PLAIN, Words
+from clearspan.common.stemming import PLAIN, Words
 
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array

@@ -185,7 +185,7 @@ def judge(
     documents = contest.collection.documents
     words = Lexical("bm25").ranking(contest.collection.queries, documents)
     found = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
-    warnings: list[str] = []
+    warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
         model = load(entrant.model, None, precision, device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)

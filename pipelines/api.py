@@ -73,6 +73,40 @@ def make_tokenizer(
 
 
 @checked
+def mine_negatives(
+    pairs: str | Path,
+    output: str | Path,
+    *,
+    model: str | Path | None = None,
+    negatives: int = 4,
+    bm25: int = 0,
+    quiet: bool = False,
+    **options: Option,
+) -> Dataset:
+    """Add hard negatives to a dataset of pairs or triplets, from its own texts; return the new dataset.
+
+    A call that was stopped continues when it is repeated.
+
+    Args:
+        pairs: a dataset that `make_dataset("pairs", ...)` or `make_dataset("triplets", ...)` made.
+        output: a new or empty folder, or that of the same call to continue.
+        model: the folder of the model that finds them; not needed if all are found by BM25.
+        negatives: number of hard negatives of each row.
+        bm25: how many of them to take by BM25 in place of the model.
+        quiet: print no summary.
+        options: options of `clearspan mine --help` by their names with underscores: `relative_margin=0.1`,
+            `sampling_strategy="random"`.
+
+    Raises:
+        UsageError: an option is unknown or cannot work.
+        PipelineError: the negatives cannot be mined; the message says why and what to do.
+    """
+    own = {"output": output, **({"model": model} if model is not None else {}), "negatives": negatives, "bm25": bm25}
+    _run("mine", {**own, **options}, quiet, [str(pairs)])
+    return Dataset(output)
+
+
+@checked
 @naming_keywords()
 def search(
     vectors: str | Path,
@@ -150,8 +184,8 @@ def _listed(inputs: Inputs) -> list[str | Path]:
 
 
 @naming_keywords()
-def _run(command: str, options: dict[str, Option], quiet: bool, beam: Sequence[str] = ()) -> None:
+def _run(command: str, options: dict[str, Option], quiet: bool, more: Sequence[str] = ()) -> None:
     try:
-        run_module("clearspan.pipelines", [command, *words(options), *beam], "pipelines", quiet)
+        run_module("clearspan.pipelines", [command, *words(options), *more], "pipelines", quiet)
     except CommandError as error:
         raise PipelineError(str(error)) from None

@@ -220,7 +220,9 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
-    curation = Curation(kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup)
+    curation = Curation(
+        kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup, kind.has_chunks
+    )
     inputs = planning.find_inputs(options.inputs, reading)
     kind = kind.looked(inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes, keep=kind.reading().keep)

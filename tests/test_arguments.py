@@ -27,6 +27,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "load_recipe": {"name_or_file": "demo"},
     "make_dataset": {"kind": "documents", "inputs": "texts.csv", "output": "shards", "min_tokens": 2},
     "make_tokenizer": {"inputs": "texts.csv", "output": "tokenizer", "min_frequency": 2},
+    "mine_negatives": {"pairs": "shards", "output": "mined", "bm25": 4, "min_score": 0.1},
     "open_collection": {"folder": "vectors", "model": "model"},
     "search": {"vectors": "vectors", "queries": "owls", "model": "model"},
     "train_model": {"recipe": "demo", "num_gpus": 1},

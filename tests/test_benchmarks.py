@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import cuda, peer_trainer
+from benchmarks import cuda, demo, peer_trainer
+from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.train.objectives import spans
 from tests.conftest import ROOT
@@ -47,6 +49,37 @@ sys.exit(pytest.main({words!r}))"""
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=ALONE, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
+
+
+def test_the_demos_queries_are_of_held_out_modules_and_rank_the_bodies_of_all(tmp_path: Path) -> None:
+    """Of modules whose names' hashes decide; a body that a training module has too is no query's."""
+    modules = [
+        Module(f"package.module{i}", [docstring(f"of module {i}"), docstring("that all have")]) for i in range(60)
+    ]
+    held_out = [module for module in modules if module.held_out]
+    num_queries, num_texts = write_retrieval(modules, tmp_path, 1000)
+    assert (num_queries, num_texts) == (len(held_out), 61) and 0 < len(held_out) < 30
+    corpus = {row["_id"]: row["text"] for row in map(json.loads, (tmp_path / "corpus.jsonl").open())}
+    queries = {row["_id"]: row["text"] for row in map(json.loads, (tmp_path / "queries.jsonl").open())}
+    judged = [line.split("\t")[:2] for line in (tmp_path / "qrels" / "test.tsv").read_text().splitlines()[1:]]
+    found = {(queries[query], corpus[text]) for query, text in judged}
+    assert found == {summary_and_body(module.docstrings[0]) for module in held_out}
+    assert write_retrieval(modules, tmp_path, 2) == (2, 61)
+
+
+def docstring(ending: str) -> str:
+    return f"Return the first thing {ending}\n\n{'It is a body of many words ' * 4}{ending}"
+
+
+def test_the_demos_estimate_grows_with_the_time_that_its_probes_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probes = iter([demo.PRODUCT_S, demo.TEXT_S, 2 * demo.PRODUCT_S, 3 * demo.TEXT_S])
+    monkeypatch.setattr(demo, "seconds_of", lambda work: next(probes))
+    assert [seconds for _, seconds in demo.planned()] == list(demo.STAGES.values())
+    slower = {name: seconds / demo.STAGES[name.partition("] ")[2]] for name, seconds in demo.planned()}
+    assert all(factor == (2 if "training" in name else 3) for name, factor in slower.items())
+    assert capsys.readouterr().out.startswith("7 stages, about ")
 
 
 @pytest.mark.parametrize(("limit_s", "said"), [(60.0, "No module named absent"), (0.01, "took more than 0 s")])

@@ -184,13 +184,15 @@ class TrainingConfig:
         eval_steps: evaluate on `eval_data` and held-out examples before the first step and every this many steps. 0:
             never.
         eval_data: the data whose score chooses the best checkpoint. heldout: no labels are needed; the MRR, in percent,
-            of finding for one crop of each held-out text (`data.NAME.validation`) the other crop, or for a title its
-            text. It takes at most 300 of them, and ranks the right texts and for each the two of the dataset that BM25
-            finds nearest: a score for choosing alone. Half of the held-out texts are for this; `clearspan eval --tasks
-            heldout` takes the other half, so that the choice does not favor the trained model. SentEval's folder, or a
-            csv or tsv file of sentence pairs with scores: the Spearman correlation on STS-B dev, or on the file. "":
-            the losses on held-out examples choose (`data.NAME.validation`); without those, nothing does and the last
-            checkpoint is exported.
+            of finding the text of a held-out title (`data.NAME.validation`), or one crop of a held-out text by another,
+            among `eval_texts` texts. It takes half of the held-out texts; `clearspan eval --tasks heldout` takes the
+            other half, so that the choice does not favor the trained model. SentEval's folder, or a csv or tsv file of
+            sentence pairs with scores: the Spearman correlation on STS-B dev, or on the file. "": the losses on
+            held-out examples choose (`data.NAME.validation`); without those, nothing does and the last checkpoint is
+            exported.
+        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right ones of at most
+            half as many titles, and those of all texts that BM25 ranks nearest to the titles. More tell checkpoints
+            apart better, and cost as many embeddings more at each evaluation: a static encoder can afford 20,000.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.

@@ -140,7 +140,7 @@ def read_dataset(
         limit: most queries; the choice depends only on the ids of their texts.
         picking: the collection has the queries of the half that picks checkpoints, not of the half that is evaluated.
         training: the dataset whose texts are ranked too; None: the held-out texts alone.
-        most_ranked: most texts that are ranked.
+        most_ranked: most texts that are ranked; of a larger training part, those of the first shards.
 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
@@ -154,7 +154,7 @@ def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: in
     held, trained, num_texts = lowest(part), [], len(part)
     files: tuple[Path, ...] = (Path(folder) / MANIFEST,)
     if training is not None:
-        rest = DatasetTexts(training, most_ranked - len(held))
+        rest = DatasetTexts(training, most_ranked - len(held), few_shards=most_ranked < MOST_RANKED)
         trained, num_texts = list(rest), num_texts + len(rest)
         files = (*files, Path(training) / MANIFEST)
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)

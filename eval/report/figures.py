@@ -208,7 +208,7 @@ def _curves(figure: Curves) -> dict[str, Any]:
     names = "; ".join(": ".join(filter(None, (line["title"], line["last"]))) for line in lines)
     return {
         "kind": "curves", "lines": lines, "ticks": across.ticks(), "levels": levels, "unit": figure.x, "y": figure.y,
-        "legend": legend, "plot": _PLOT, "height": legend + _LABEL + _PLOT + _AXIS + _LABEL, "caption": figure.caption,
+        "legend": legend, "plot": _PLOT, "height": legend + 32 + _PLOT + _AXIS + _LABEL, "caption": figure.caption,
         "label": ": ".join(filter(None, (figure.caption or figure.y, names))),
     }  # fmt: skip
 

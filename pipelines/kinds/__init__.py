@@ -143,7 +143,7 @@ class Kind(Options, ABC):
 
     def options(self) -> dict[str, Any]:
         """Return the options that shape the dataset, for its fingerprint."""
-        return dataclasses.asdict(self)
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("update", "old")}
 
     @abstractmethod
     def reading(self) -> Reading:

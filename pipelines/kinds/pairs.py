@@ -42,6 +42,8 @@ class Pairs(Triplets):
     """
 
     columns: tuple[str, ...] | None = None
+    max_positives: int | None = None
+    max_negatives: int | None = None
     nli: bool = False
     fields: Annotated[tuple[str, ...] | None, Flag(FIELDS, "A,B", commas=True)] = None
     structure: Annotated[str | None, Flag(PARTS, choices=STRUCTURES)] = None

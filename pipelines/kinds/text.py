@@ -301,7 +301,7 @@ class TextWorker(Generic[AnyTextKind]):
         """
         filtered, lengths = tally.counts.filtered, pieces.tokens.lengths.reshape(-1, width)
         tally.counts.measure("tokens", int(lengths.max()))
-        short = (lengths - before).min(1) < least
+        short = np.where(absent(pieces, width), least, lengths - before).min(1) < least
         long = ~short & (lengths.max(1) > (np.inf if most is None else most))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:
@@ -327,7 +327,9 @@ class TextWorker(Generic[AnyTextKind]):
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
         hashes = np.empty((len(kept), 0), np.uint64)
         if self.kind.compares and len(kept):
-            compared = (name for index in kept.tolist() for name in of(index, pieces.names))
+            # In place of an absent text the first one, which links the example to no other.
+            rows = (of(index, pieces.names) for index in kept.tolist())
+            compared = (name or row[0] for row in rows for name in row)
             hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
         return Kept(ids, columns, names, lines, sources, hashes)
 
@@ -362,6 +364,11 @@ class TextWorker(Generic[AnyTextKind]):
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
         return attach(batch, HASHES, kept.hashes) if self.kind.compares else batch
+
+
+def absent(pieces: Pieces, width: int) -> np.ndarray:
+    """Return which texts an example of several does not have, (n, width) bool: they are empty, as no other is."""
+    return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:

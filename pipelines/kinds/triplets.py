@@ -24,26 +24,35 @@ from annotated_types import Ge
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
+from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import nli
-from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, absent, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
-from clearspan.pipelines.readers.columns import chosen, wanted
+from clearspan.pipelines.readers.columns import chosen, plain, wanted
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
+from clearspan.shards.schema import numbered
 
+MOST_NUMBERED = 18
+"""One more than the columns of negatives that are found by their names."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
     ("sent0", "sent1"),
     ("anchor", "positive", "negative"),
     ("anchor", "positive"),
+    ("query", "pos", "neg"),
+    ("query", "pos"),
+    *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MOST_NUMBERED)),
+    *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MOST_NUMBERED)),
 )
-"""Column names in published files; other files with two or three columns are read in the order of the columns."""
+"""Column names in published files, those of sentence-transformers' tuples and of FlagEmbedding's lists among them;
+other files with two or three columns are read in the order of the columns."""
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
@@ -61,6 +70,7 @@ class TripletRow(NamedTuple):
 
 NAMED = "prompts of the model in --tokenizer, by name: of all texts, or FIRST,OTHERS; or none (default: {0})"
 GIVEN = "a text before each text, with the space that ends it: once for all columns, or once for each"
+SEVERAL = "fields hold lists of {0}: keep at most N of a row's"
 LONG = "a longer text: drop its row, or keep its first tokens"
 
 
@@ -75,8 +85,10 @@ class Triplets(TextKind):
     near_dedup: float | None = None
     columns: Annotated[
         tuple[str, ...] | None,
-        Flag("sentence, positive, negative (default: by names, or all of 2 or 3)", "A,B[,C]", commas=True),
+        Flag("sentence, positive, negatives (default: by names, or all of 2 or 3)", "A,B[,C...]", commas=True),
     ] = None
+    max_positives: Annotated[int | None, Flag(SEVERAL.format("positives"), "N"), Ge(1)] = None
+    max_negatives: Annotated[int | None, Flag(SEVERAL.format("negatives"), "N"), Ge(1)] = None
     nli: Annotated[bool, Flag("rows are premise, hypothesis and label: build triplets from them")] = False
     min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
     max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
@@ -104,8 +116,10 @@ class Triplets(TextKind):
             raise ValueError("--max-tokens must be at least --min-tokens")
         if self.columns and self.nli and len(self.columns) != 3:
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
-        if self.columns and len(self.columns) not in (2, 3):
-            raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
+        if self.columns and len(self.columns) < 2:
+            raise ValueError("--columns must name two or more: sentence, positive and, optionally, negatives")
+        if self.nli and (self.max_positives or self.max_negatives):
+            raise ValueError("--max-positives and --max-negatives have no effect with --nli: leave them out")
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
             raise ValueError("--prompt and --prompt-name: leave one of them out")
@@ -151,6 +165,24 @@ class Triplets(TextKind):
         return self.columns
 
     @property
+    def num_positives(self) -> int:
+        """The number of positives that a row may have."""
+        further = [name for name in (self.columns or ())[2:] if is_positive(name)] if not self.nli else []
+        return self.max_positives or 1 + len(further)
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a row may have several positives or negatives, and lack some."""
+        return bool(self.max_positives or self.max_negatives)
+
+    def prompts_of(self, width: int) -> tuple[str, ...]:
+        """Return the prompt of each of a row's texts; none if there are no prompts."""
+        if not self.prompts:
+            return ()
+        first, positive, negative = (*self.prompts, "")[:3]
+        return (first, *[positive] * self.num_positives, *[negative] * (width - 1 - self.num_positives))
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         of_labels = (nli.NEUTRAL, nli.UNLABELLED, "negative", "unpaired") if self.nli else ()
         long = ["long_tokens"] if self.long == "drop" else []
@@ -174,6 +206,7 @@ class Triplets(TextKind):
             "nli": self.nli,
             **({"pairs": True} if self.are_pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
+            **{name: most for name in ("max_positives", "max_negatives") if (most := getattr(self, name))},
             **({"prompts": dict(zip(self.prompted, self.prompts, strict=False))} if any(self.prompts) else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
@@ -222,6 +255,36 @@ class Triplets(TextKind):
             raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
 
+    def texts(self, record: Record, counts: Counts) -> tuple[str, ...]:
+        """Return the texts of a row: sentence, positives, negatives; "" in the places of those that it does not have.
+
+        Raises:
+            MissingFieldError, RecordError: as `cells`; or a row has more texts than places.
+        """
+        values = self.cells(record)
+        names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
+        if not self._has_places(values):
+            return tuple(map(checked_text, values))
+        places = [1 <= place < 2 or is_positive(name) for place, name in enumerate(names or ())][1:]
+        found = (_listed(values[0]), *(_those(values[1:], places, wanted) for wanted in (True, False)))
+        most = (1, self.num_positives, self.max_negatives or places.count(False))
+        texts: list[str] = []
+        for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
+            if len(those) > room:
+                if not getattr(self, f"max_{sort}s", None):
+                    option = f": keep some with --max-{sort}s N" if sort != "text" else ""
+                    raise RecordError(
+                        f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{option}"
+                    )
+                counts.count("beyond", len(those) - room)
+            texts += [*those[:room], *[""] * (room - len(those))]
+        return tuple(texts)
+
+    def _has_places(self, values: Sequence[Any]) -> bool:
+        """Return whether a row may have fewer texts than places: with several negatives or positives."""
+        several = self.has_several or len(values) > len(TEXT_COLUMNS)
+        return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
+
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
@@ -230,6 +293,8 @@ class Triplets(TextKind):
         lines = super().remarks(fingerprint, sums)
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
+        if sums.get("beyond"):
+            lines.append(f"{sums['beyond']:,} texts beyond --max-positives or --max-negatives left out")
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
             others = f"before the first text of a row, {shown(second)} before the other"
@@ -259,25 +324,25 @@ class TripletWorker(TextWorker[Triplets]):
             texts, originals = ([text for row in group for text in row[column]] for column in (1, 0))
             width = len(group[0].texts)
             sources = [row.source for row in group for _ in range(width)]
-            prompts = self.kind.prompts[:width]
+            prompts = self.kind.prompts_of(width)
             tokenized = [prompt + text for prompt, text in zip(itertools.cycle(prompts), texts, strict=False)]
-            pieces = Pieces(texts, originals, sources, self.tokenization.tokenize(tokenized, sources))
-            before = self._prompt_lengths[:width]
+            tokens = self.tokenization.tokenize(tokenized, sources)
+            is_there = np.array(list(map(bool, texts)))
+            if not is_there.all():
+                tokens = segments(tokens.values, tokens.offsets[:-1], tokens.lengths * is_there)
+            pieces = Pieces(texts, originals, sources, tokens)
+            before = np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in prompts])
             if self.kind.long == "cut":
                 pieces = self._cut(pieces, tally.counts, width, before)
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
-
-    @functools.cached_property
-    def _prompt_lengths(self) -> np.ndarray:
-        """The number of tokens of each column's prompt."""
-        return np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in self.kind.prompts])
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
         """Return texts of at most `max_tokens` tokens, prompts included; count the rows with a longer one."""
         tokens, most = pieces.tokens, self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
-        counts.count("cut", int(((lengths.max(1) > most) & ((lengths - before).min(1) >= self.kind.min_tokens)).sum()))
+        shortest = np.where(absent(pieces, width), most, lengths - before).min(1)
+        counts.count("cut", int(((lengths.max(1) > most) & (shortest >= self.kind.min_tokens)).sum()))
         cut = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, most))
         return dataclasses.replace(pieces, tokens=cut)
 
@@ -287,7 +352,9 @@ class TripletWorker(TextWorker[Triplets]):
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
     def _batch(self, kept: Kept) -> pa.RecordBatch:
-        return self.record_batch(kept, kept.columns, ["negative"] if len(kept.columns) == 3 else [])
+        num_positives = self.kind.num_positives
+        negatives = numbered("negative", len(kept.columns) - 1 - num_positives)
+        return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows that hold texts; count the others."""
@@ -311,7 +378,7 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
         """Return the row of a record."""
-        return self._prepared(tuple(map(checked_text, self._cells(record))), record.source)
+        return self._prepared(self.kind.texts(record, counts), record.source)
 
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
@@ -322,11 +389,30 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
         """Return False, and count the row, if one of its texts is empty or the filters drop it."""
-        if not all(text.strip() for text in row.texts):
+        # Of several positives, and of negatives beside them, a row may lack some.
+        needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
+        if not all(text.strip() for text in needed):
             counts.filtered[EMPTY] += 1
             return False
-        fewest = min(row.originals, key=lambda text: len(text.split()))
+        fewest = min(filter(None, row.originals), key=lambda text: len(text.split()))
         return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
+
+
+def is_positive(name: str) -> bool:
+    """Return whether a further column is one of positives, by its name, such as `positive_1`."""
+    return plain(name).startswith("pos")
+
+
+def _listed(value: object) -> list[str]:
+    """Return the texts of a cell, a text or a list of texts, without empty ones."""
+    cells = value if isinstance(value, list) else [value]
+    return [text for text in map(checked_text, cells) if text.strip()]
+
+
+def _those(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
+    """Return the texts of the columns of one sort."""
+    pairs = zip(values, are_positive, strict=True)
+    return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:

@@ -21,15 +21,12 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
-import pyarrow as pa
 from annotated_types import Ge
 
-from clearspan.common import same_text
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
@@ -41,24 +38,17 @@ from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options
 from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import Dedup, Update
 from clearspan.pipelines.kinds.copied import Copied
-from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain, check_names, split, types_of
-from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES, TextInputs, grouped, text_id, text_in, utf8
+from clearspan.pipelines.kinds.embedding import VectorWorker
+from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of
+from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES, TextInputs
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import DEFAULT, named, plain
 from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import RecordError, Tally
-from clearspan.pipelines.text.chunks import Chunker
-from clearspan.shards import vectors
-from clearspan.shards.schema import KINDS, VECTOR_TYPES
+from clearspan.shards.schema import VECTOR_TYPES
 
-WINDOW_TEXTS = 8192
-WINDOW_BYTES = 4_000_000
-"""A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
-BATCH_BYTES = 1 << 22
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
 """Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes. A
 static model embeds the larger one in seconds.
@@ -67,45 +57,13 @@ UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
+DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 LOOKED_AT = 1000
 """Number of first records that decide on the types of kept fields."""
-
-
-class Text(NamedTuple):
-    """A text to embed.
-
-    Attributes:
-        text: the text, or a chunk of it. title: what is put before it.
-        fields: values of the kept fields.
-        size: number of bytes of the whole text.
-        digest: hash by which whole texts are compared; empty if they are not.
-        document, chunk: id of the whole text, and number of the chunk.
-    """
-
-    record: Record
-    text: str
-    size: int = 0
-    title: str = ""
-    fields: tuple[Plain, ...] = ()
-    digest: bytes = b""
-    document: int = 0
-    chunk: int = 0
-
-    @property
-    def embedded(self) -> str:
-        """What is embedded, without the prompt."""
-        return f"{self.title} {self.text}" if self.title else self.text
-
-
-DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
-
-
 KEPT = "fields that travel with the vectors, e.g. id,title,meta.year; NAME:string sets a type"
 TITLE = "embed this field before each text (without NAME: title, headline, ...); it is kept, too"
 CHUNKS = "embed texts in chunks of whole sentences of at most N tokens (default: cut off what the model does not read)"
 STORED = "type of the stored values; int8 has a scale for each vector"
-
-
 PROMPT = "the model's prompt before each {0}, by its name, or none (default: that of encode_{1})"
 
 
@@ -199,6 +157,7 @@ class Vectors(ModelOptions, TextInputs):
             precision=compute.precision,
             batch_tokens=tokens,
             kept=tuple(began.get("keep_fields", {}).items()),
+            title_field=began.get("title_field", AUTO) if self.title_field == AUTO else self.title_field,
         )
 
     def reading(self) -> Reading:
@@ -272,7 +231,7 @@ class Vectors(ModelOptions, TextInputs):
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         old = Copied(self.old[0], Path(self.old[1])) if self.old else None
-        return VectorWorker(self, loaded(self), old)
+        return VectorWorker(self, loaded(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return how the vectors were computed, how many texts were truncated, and the prompt before them."""
@@ -343,122 +302,3 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
         return load(Path(folder), pooling, device, precision)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None
-
-
-@dataclasses.dataclass
-class VectorWorker:
-    """Worker of the kind `vectors`."""
-
-    kind: Vectors
-    model: FolderEncoder
-    old: Copied | None = None
-
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
-        texts = tally.made(records, lambda record: self._text(record, tally))
-        if self.kind.chunk_tokens is not None:
-            texts = self._chunked(texts, tally)
-        for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            yield from self._embedded(window, tally)
-
-    def _text(self, record: Record, tally: Tally) -> Text | None:
-        """Return the text of a record; count one that is empty."""
-        if (found := text_in(record, self.kind.text_field, tally.counts)) is None:
-            return None
-        fields = self.fields.of(record)
-        title = fields[self.title] if self.title is not None else None
-        text = Text(record, found[0], len(found[1]), title.strip() if isinstance(title, str) else "", fields)
-        return text._replace(digest=same_text.digest(text.embedded)) if self.kind.compares else text
-
-    @functools.cached_property
-    def fields(self) -> KeptFields:
-        """The fields to keep."""
-        return KeptFields(dict(self.kind.kept))
-
-    @functools.cached_property
-    def title(self) -> int | None:
-        """The place of the title among the kept fields."""
-        names = [name for name, _ in self.kind.kept]
-        return None if self.kind.title_field is None else names.index(self.kind.title_field)
-
-    def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of texts, which are counted as if each was read."""
-        chunker = Chunker(
-            self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
-        )
-        prompt = self.kind.prompt
-        for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            titles = [text.title and chunker.fitting(prompt, text.title) for text in window]
-            before = [prompt + (title and f"{title} ") for title in titles]
-            spans = chunker.chunks([text.text for text in window], before)
-            tally.counts.count("documents", len(window))
-            for text, title, parts in zip(window, titles, spans, strict=True):
-                tally.counts.read += len(parts) - 1  # the text was counted
-                tally.counts.count("chunks", len(parts))
-                document = text_id(utf8(text.embedded))
-                for number, (start, end) in enumerate(parts):
-                    part = text.text[start:end]
-                    yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
-
-    def _embedded(self, window: list[Text], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
-        embedded = [text.embedded for text in window]
-        new, table = list(dict.fromkeys(embedded)), None
-        if self.old is not None:
-            rows = self.old.rows([text_id(text.encode()) for text in new])
-            known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
-            new = [text for text, row in zip(new, rows, strict=True) if row < 0]
-            table = self.old.vectors(rows[rows >= 0]) if known else None
-        place = {text: row for row, text in enumerate([*new, *(known if table else [])])}
-        is_finite, truncated = np.ones(len(place), bool), np.zeros(len(place), bool)
-        if new:
-            made, is_finite[: len(new)], truncated[: len(new)] = self._made(new)
-            table = pa.concat_batches([made, table]) if table else made
-        assert table is not None
-        kept = []
-        for text, whole in zip(window, embedded, strict=True):
-            if is_finite[place[whole]]:
-                kept.append((text, whole))
-                tally.counts.count("truncated", int(truncated[place[whole]]))
-            else:
-                tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
-        tally.counts.kept += len(kept)
-        size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
-        for first in range(0, len(kept), size):
-            yield self._batch(kept[first : first + size], place, table)
-
-    def _made(self, texts: list[str]) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-        """Return the vectors of texts as they are stored, (n,), and which are finite and which texts truncated."""
-        try:
-            tokens, prompt = self.kind.batch_tokens or BATCH_TOKENS["cpu"], self.kind.prompt
-            made = self.model.embed(texts, tokens, prompt=prompt)
-        except EncoderError as error:
-            raise PipelineError(one_line(error)) from None
-        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
-        table = pa.record_batch(list(stored.values()), names=list(stored))
-        return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1), made.truncated
-
-    def _batch(self, window: list[tuple[Text, str]], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
-        texts = [text for text, _ in window]
-        taken = table.take(pa.array([place[whole] for _, whole in window], pa.int64()))
-        columns = {
-            "id": pa.array((text_id(whole.encode()) for _, whole in window), pa.int64()),
-            "source": pa.array([text.record.name for text in texts], pa.string()),
-            **dict(zip(table.schema.names, taken.columns, strict=True)),
-        }
-        if self.kind.keep_text:
-            columns["text"] = pa.array([text.text for text in texts], pa.string())
-        columns["record"] = pa.array([text.record.number for text in texts], pa.int64())
-        if self.kind.chunk_tokens is not None:
-            columns["document"] = pa.array([text.document for text in texts], pa.int64())
-            columns["chunk"] = pa.array([text.chunk for text in texts], pa.int32())
-        columns |= self.fields.columns([text.fields for text in texts])
-        optional = [name for name in columns if name not in ("id", "source", "vector")]
-        types = {name: column.type for name, column in columns.items()}
-        schema = KINDS["vectors"].schema(optional=optional, vector=types["vector"], fields=types)
-        batch = pa.record_batch(list(columns.values()), schema=schema)
-        if not self.kind.compares:
-            return batch
-        digests = np.frombuffer(b"".join(text.digest for text in texts), "<u8").reshape(len(texts), -1)
-        return attach(batch, HASHES, digests)

@@ -19,7 +19,7 @@ from clearspan.common.options import Flag, Options
 from clearspan.pipelines.mining.ranking import NONE, Numbers, Ranked, Scores
 from clearspan.shards import keyed
 
-RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 95 % of it"
+RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 0.95 times it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

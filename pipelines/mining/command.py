@@ -30,6 +30,7 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
+from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS, check_device, check_folder
@@ -236,11 +237,11 @@ class Summary:
 
     @property
     def mean_positive(self) -> float | None:
-        return self.figures.positive / self.figures.positives if self.figures.positives else None
+        return self.figures.positive / self.figures.positives / 10**DECIMALS if self.figures.positives else None
 
     @property
     def mean_negative(self) -> float | None:
-        return self.figures.negative / self.figures.negatives if self.figures.negatives else None
+        return self.figures.negative / self.figures.negatives / 10**DECIMALS if self.figures.negatives else None
 
     def to_json(self) -> str:
         """Return the summary as one line of JSON."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from clearspan.common.files import locked, remove_temporaries, temporary_folder
 from clearspan.common.progress import Bar
 from clearspan.common.ragged import Ragged, segments
+from clearspan.common.ranking import DECIMALS
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.mining.choice import ChoiceOptions, Valid, chosen, valid
 from clearspan.pipelines.mining.ranking import Lexical, Nearest, cosines
@@ -47,7 +48,8 @@ class Figures:
     Attributes:
         by_number: the number of rows by their number of mined negatives.
         left_out: the number of near texts left out, by the option that left them out.
-        positive, negative: the sums of the scores of `positives` positives and `negatives` mined negatives.
+        positive, negative: the sums of the scores of `positives` positives and `negatives` mined negatives, in units of
+            10^-DECIMALS: scores have no more decimals, so that a sum does not depend on its order.
     """
 
     rows: int = 0
@@ -55,8 +57,8 @@ class Figures:
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
     positives: int = 0
     negatives: int = 0
-    positive: float = 0.0
-    negative: float = 0.0
+    positive: int = 0
+    negative: int = 0
 
     def __add__(self, other: "Figures") -> "Figures":
         pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in dataclasses.fields(self))
@@ -165,9 +167,13 @@ def _figures(
         dict(sorted(left_out.items())),
         sum(map(len, positives)),
         len(scores),
-        float(sum(each.sum() for each in positives)),
-        float(np.sum(scores)),
+        _units(np.concatenate(positives)),
+        _units(np.array(scores)),
     )
+
+
+def _units(scores: NDArray[np.float64]) -> int:
+    return int(np.rint(scores * 10.0**DECIMALS).sum())
 
 
 def mine(

@@ -37,12 +37,15 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """Return the first set of columns that is there, as it is written there: as many names as the set has."""
+    """Return the first of the largest sets of columns that are there, as it is written there: as many names as the set
+    has.
+    """
+    best: tuple[str, ...] | None = None
     for columns in sets:
         found = tuple(name for name in (named(names, column) for column in columns) if name is not None)
-        if len(set(found)) == len(columns):
-            return found
-    return None
+        if len(set(found)) == len(columns) > len(best or ()):
+            best = found
+    return best
 
 
 def named(names: Collection[str], name: str) -> str | None:
@@ -217,7 +220,8 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
             field = field.type.field(step)
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
-        if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label):
+        is_several = bool(reading.columns) and _is_list(field.type)
+        if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label or is_several):
             option = reading.option if reading.columns else "--text-field"
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
@@ -282,6 +286,11 @@ def _is(kind: pa.DataType, name: str) -> bool:
     return str(kind) in (name, f"large_{name}", f"{name}_view")
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is one of lists of texts."""
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is(kind.value_type, "string")
+
+
 def arrow_records(
     batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
 ) -> Iterator[Record]:
@@ -298,12 +307,19 @@ def arrow_records(
         texts = (cell(name, row, value.as_buffer(), reading.max_bytes) for row, value in enumerate(columns[0], first))
         yield from texts if kept is None else _with_kept(texts, kept, reading.field or DEFAULT)
         return
+    are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
-            column: cell(name, row, value.as_buffer(), reading.max_bytes)
-            for column, value in zip(batch.schema.names, values, strict=True)
+            column: _texts(name, row, value) if is_list else cell(name, row, value.as_buffer(), reading.max_bytes)
+            for column, value, is_list in zip(batch.schema.names, values, are_lists, strict=True)
         }
         yield row_of(name, row, cells, reading.max_bytes)
+
+
+def _texts(name: str, row: int, value: pa.Scalar) -> Record:
+    """Return a cell of several texts as a record, whose value is a list of them, or None for a null."""
+    texts = value.as_py()
+    return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
 
 def _with_kept(texts: Iterator[Record], kept: pa.RecordBatch, key: str) -> Iterator[Record]:
@@ -315,6 +331,8 @@ def _with_kept(texts: Iterator[Record], kept: pa.RecordBatch, key: str) -> Itera
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
+    if _is_list(column.type):
+        return column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):

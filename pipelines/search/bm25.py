@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import BM25, DECIMALS
-from clearspan.common.words import Words
+from clearspan.common.stemming import Words
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.search.index import index_of, save
 from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of

@@ -26,9 +26,9 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
+from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.vectors import check_device, check_folder, load_model
 from clearspan.pipelines.search import exact
@@ -51,7 +51,7 @@ class Settings:
         vectors: path of the dataset of vectors, relative to the folder.
         model: path of the model's folder, relative to the folder; None: it must be named.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
-        stemmer: language of BM25's words (`common.words.STEMMERS`); None: words as they are.
+        stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
     """
 
     vectors: str
@@ -100,9 +100,14 @@ def read_settings(folder: str) -> Settings:
         settings = build(Settings, unseal(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
-    model = None if settings.model is None else os.path.normpath(Path(folder) / settings.model)
-    vectors = os.path.normpath(Path(folder) / settings.vectors)
+    model = None if settings.model is None else _beside(folder, settings.model)
+    vectors = _beside(folder, settings.vectors)
     return dataclasses.replace(settings, vectors=vectors, model=model)
+
+
+def _beside(folder: str, path: str) -> str:
+    """Return a path that is relative to a folder, which may be in a bucket."""
+    return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
 
 
 class Collection:
@@ -279,7 +284,10 @@ class Collection:
     def _model_folder(self) -> str:
         if self.model is None:
             raise PipelineError(f"{self.folder}: names no model: pass --model DIR, the model that made the vectors")
-        check_folder(self.model)
+        try:
+            check_folder(self.model)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
         return self.model
 
     @functools.cached_property

@@ -7,6 +7,7 @@ The vectors of queries are those of sentence-transformers' `encode_query`: the m
 
 import dataclasses
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +18,15 @@ from annotated_types import Ge, Le
 from clearspan.common import plugins, terminal
 from clearspan.common.compute import AUTO, Compute, Device
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
-from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import STEMMERS
+from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.where import Condition
+from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
@@ -79,9 +79,14 @@ class Search(Options):
             raise ValueError("no query: write one after the folder, or pass --queries FILE")
         check_queries(self.texts)
         if self.where is not None:
-            Condition.parse(self.where)
-        for name, given in (("--hybrid", self.hybrid is not None), ("--where", self.where is not None)):
-            if given and self.index:
+            try:
+                Condition.parse(self.where)
+            except ConditionError as error:
+                raise ValueError(f"--where: {error}") from None
+        has_answers = any(query.has_answer for query in self.queries)
+        given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
+        for name in ("--hybrid", "--where", "--queries"):
+            if given[name] and self.index:
                 raise ValueError(f"{name} scores every text: leave out --index")
 
     @property
@@ -114,12 +119,14 @@ class Search(Options):
             keep=False,
             quiet=self.quiet,
         )
+        weight = collection.weight if self.hybrid is None else self.hybrid
+        if (weight or self.index) and collection.model is not None and collection.compute.line:
+            print(collection.compute.line, file=sys.stderr)
         if self.index:
             search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
             vectors, similarity = collection.embed(self.texts, self.prompt_name)
             hits = search_index(collection.texts, similarity, vectors, self.top, self.quiet)
             return self._results(collection, hits, None, 1.0)
-        weight = collection.weight if self.hybrid is None else self.hybrid
         has_answers = any(query.has_answer for query in self.asked)
         depth = max(self.top, DEPTH) if has_answers else self.top
         ranked = collection.ranked(self.texts, depth, weight=weight, where=self.where, prompt_name=self.prompt_name)
@@ -132,11 +139,8 @@ class Search(Options):
     ) -> "Results":
         made: dict[str, Any] = {"weight": weight}
         if weight:
-            try:
-                prompts = collection.prompts
-                made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
-            except EncoderError as error:
-                raise ValueError(str(error)) from None
+            prompts = collection.prompts
+            made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
             made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
         return Results(collection.folders, self.texts, hits, answers, **made)
@@ -194,20 +198,21 @@ class Results:
         return "\n".join([*lines, *filter(None, [self.unused])])
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out."""
+        """Return a table of hits; a column that no hit has is left out, and a kept field `id` is the id."""
         if not hits:
             return "  no hit"
-        names = list(dict.fromkeys(name for hit in hits for name in hit.fields))
-        columns: dict[str, list[str]] = {
-            "score": [f"{hit.score:.4f}" for hit in hits],
-            "id": [str(hit.id) for hit in hits],
-            "collection": [hit.collection if len(self.folders) > 1 else "" for hit in hits],
-            "source": [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits],
-            **{name: [_short(hit.fields.get(name)) for hit in hits] for name in names},
-            "text": [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits],
-        }
-        filled = {name: cells for name, cells in columns.items() if any(cells) or name == "text"}
-        return terminal.table(list(filled), zip(*filled.values(), strict=True), right=(0, 1))
+        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != "id"))
+        columns = [
+            ("score", [f"{hit.score:.4f}" for hit in hits]),
+            ("id", [_short(hit.fields.get("id", hit.id)) for hit in hits]),
+            ("collection", [hit.collection if len(self.folders) > 1 else "" for hit in hits]),
+            ("source", [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits]),
+            *((name, [_short(hit.fields.get(name)) for hit in hits]) for name in names),
+            ("text", [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits]),
+        ]
+        filled = [(name, cells) for name, cells in columns if any(cells) or name == "text"]
+        rows = zip(*(cells for _, cells in filled), strict=True)
+        return terminal.table([name for name, _ in filled], rows, right=(0, 1))
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clearspan.shards.schema import FIELD
@@ -33,14 +32,15 @@ TOKEN = re.compile(
 WORDS = {"and", "or", "not", "in", "is"}
 CONSTANTS = {"null": "None", "none": "None", "true": "True", "false": "False"}
 SIGNS = {"=": "==", "<>": "!="}
-COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: pc.equal,
-    ast.NotEq: pc.not_equal,
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
 }
+"""Arrow's functions of comparisons."""
 EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
 
 
@@ -98,7 +98,7 @@ class Condition:
         """
         columns = {name: batch.column(FIELD + name) for name in self.fields if FIELD + name in batch.schema.names}
         made = _truth(_evaluate(self._tree, columns, self._names, batch.num_rows), self._tree, self._names)
-        return np.asarray(pc.fill_null(made, False).to_numpy(zero_copy_only=False), bool)
+        return np.asarray(made.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
 def _python(token: str, names: list[str]) -> str:
@@ -195,18 +195,18 @@ def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[s
 
     match node:
         case ast.BoolOp(op=op, values=values):
-            join = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
+            join = "and_kleene" if isinstance(op, ast.And) else "or_kleene"
             made = truth(values[0])
             for each in values[1:]:
-                made = join(made, truth(each))
+                made = _call(join, made, truth(each))
             return made
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return pc.invert(truth(operand))
+            return _call("invert", truth(operand))
         case ast.Compare(left=left, ops=ops, comparators=others):
             made = None
             for operator, before, after in zip(ops, [left, *others], others, strict=False):
                 one = _compared(operator, value, before, after, names)
-                made = one if made is None else pc.and_kleene(made, one)
+                made = one if made is None else _call("and_kleene", made, one)
             return made
         case ast.Constant(value=bool() as constant):
             return pa.array([constant] * num_rows, pa.bool_())
@@ -218,24 +218,31 @@ def _compared(
 ) -> Any:
     if isinstance(operator, ast.Is | ast.IsNot):
         is_null = value(before).is_null()
-        return is_null if isinstance(operator, ast.Is) else pc.invert(is_null)
+        return is_null if isinstance(operator, ast.Is) else _call("invert", is_null)
     if isinstance(operator, ast.In | ast.NotIn):
         made = None
         for each in _listed(after):
-            one = _related(pc.equal, value(before), _constant(each), _field_of(before, names))
-            made = one if made is None else pc.or_kleene(made, one)
+            one = _related("equal", value(before), _constant(each), _field_of(before, names))
+            made = one if made is None else _call("or_kleene", made, one)
         if made is None:
             raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
-        return made if isinstance(operator, ast.In) else pc.invert(made)
+        return made if isinstance(operator, ast.In) else _call("invert", made)
     name = _field_of(before, names) or _field_of(after, names)
     return _related(COMPARISONS[type(operator)], value(before), value(after), name)
+
+
+def _call(name: str, *values: Any) -> Any:
+    """Return what a function of Arrow returns."""
+    import pyarrow.compute as pc  # takes a tenth of a second
+
+    return pc.call_function(name, list(values))
 
 
 def _field_of(node: ast.expr, names: Sequence[str]) -> str:
     return _field(node, names) if isinstance(node, ast.Name) else ""
 
 
-def _related(compare: Callable[[Any, Any], Any], left: Any, right: Any, name: str) -> Any:
+def _related(compare: str, left: Any, right: Any, name: str) -> Any:
     """Return a comparison of two values, of which one is a column; raise ConditionError unless their types agree."""
     kinds = [_kind(side) for side in (left, right)]
     if "nothing" in kinds:
@@ -249,7 +256,7 @@ def _related(compare: Callable[[Any, Any], Any], left: Any, right: Any, name: st
         }
         mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
         raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}{mend}")
-    return compare(_wide(left, right), _wide(right, left))
+    return _call(compare, _wide(left, right), _wide(right, left))
 
 
 def _wide(side: Any, other: Any) -> Any:

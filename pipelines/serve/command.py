@@ -13,7 +13,7 @@ from clearspan.common import terminal
 from clearspan.common.compute import AUTO, Device
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import STEMMERS
+from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.kinds.vectors import check_device, check_folder
 from clearspan.pipelines.search.command import ALSO, FOLDER, MODEL, STEMMER

@@ -14,13 +14,15 @@ from typing import Any
 
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError
-from clearspan.common.words import Words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import TITLES
+from clearspan.pipelines.search.collection import NAME as SETTINGS
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.passages import marked, passage, telling_words
+from clearspan.shards import storage
 
 MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
 """Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
@@ -91,6 +93,14 @@ class Comparison:
         return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
 
     @property
+    def chosen(self) -> str | None:
+        """Return the key of the system that search.json chooses, as adapt's folder does; None without that file."""
+        if not storage.exists(storage.join(self.collection.folder, SETTINGS)):
+            return None
+        weight = self.collection.weight
+        return "bm25" if weight == 0 else "model" if weight == 1 else "both"
+
+    @property
     def unit(self) -> str:
         """Return what a query is compared with: texts, or the chunks that long ones are cut into."""
         return "chunk" if self.collection.options.get("chunk_tokens") else "text"
@@ -140,6 +150,7 @@ class Comparison:
             "fields": self.collection.fields,
             "example": self.example,
             "has_texts": self.collection.has_texts,
+            "chosen": self.chosen,
             "systems": systems,
         }
 
@@ -182,7 +193,7 @@ def example(fields: Mapping[str, Any]) -> str:
     for kind, most, sign in ((int | float, 20, ">"), (str, 24, "=")):
         for name, value in usable.items():
             if isinstance(value, kind) and not isinstance(value, bool) and 0 < len(str(value)) <= most:
-                shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else f"{value - 1:g}"
+                shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value - 1)
                 return f"{name if NAME.fullmatch(name) else f'`{name}`'} {sign} {shown}"
     return ""
 

@@ -8,7 +8,8 @@ Stop words, of the stemmer's language or of English, mark nothing, unless the qu
 from collections import Counter
 from collections.abc import Set
 
-from clearspan.common.words import PLAIN, Words, places
+from clearspan.common.stemming import PLAIN, Words
+from clearspan.common.words import places
 
 Span = tuple[int, int]
 """First character of a stretch of text, and the one after its last."""

@@ -30,6 +30,7 @@ class Curation:
         holdout_fraction: hold out about this fraction, by the hash of the text.
         shared_texts: different examples may share texts. Those that do are then held out or trained on together
             (`units.linking`).
+        has_chunks: an example may be several consecutive rows, its chunks, which are dropped or kept together.
         near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
     """
 
@@ -38,6 +39,7 @@ class Curation:
     holdout_fraction: float = 0.0
     shared_texts: bool = False
     near_dedup: float | None = None
+    has_chunks: bool = False
 
     @property
     def options(self) -> dict[str, Any]:

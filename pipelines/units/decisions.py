@@ -156,7 +156,7 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
     mask = np.zeros(staged(job, unit).counts.kept, bool)
     if job.curation.dedup:
         mask[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = True
-        if job.kind.has_chunks:  # the first row of a record stands for all
+        if job.curation.has_chunks:  # the first row of a record stands for all
             heads = np.frombuffer(storage.read_bytes(job.entries_path(Entries.HEADS, unit)), bool)
             mask = mask[heads][np.cumsum(heads) - 1] if len(heads) else mask
     return mask

@@ -80,7 +80,7 @@ class _Collected:
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
         is_near = curation.near_dedup is not None
         sorts = [
-            (Entries.HEADS, np.dtype(bool), curation.dedup and job.kind.has_chunks),
+            (Entries.HEADS, np.dtype(bool), curation.dedup and curation.has_chunks),
             (Entries.KEYS, KEY, curation.dedup),
             (Entries.TEXTS, TEXT, curation.is_linked),
             (Entries.SIDES, np.dtype(bool), curation.holdout_fraction > 0 and not curation.is_linked),

@@ -3,7 +3,8 @@
 import pytest
 
 from clearspan.adapt.judging import Verdicts
-from clearspan.adapt.outcome import ENOUGH_QUESTIONS, decide
+from clearspan.adapt.outcome import decide
+from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import System, Verdict
 
 
@@ -37,7 +38,7 @@ def test_the_winner_says_which_model_is_delivered_and_its_weight(winner: str, mo
 
 
 @pytest.mark.guarantee("verdict-among-all-texts")
-@pytest.mark.parametrize(("number", "decides"), [(ENOUGH_QUESTIONS, "questions"), (ENOUGH_QUESTIONS - 1, "titles")])
+@pytest.mark.parametrize(("number", "decides"), [(FEW, "questions"), (FEW - 1, "titles")])
 def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, decides: str) -> None:
     both = Verdicts(verdict("trained"), verdict("owl", "questions", number))
     outcome = decide(both)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import urlencode
 
-from clearspan.common.words import PLAIN, Words
+from clearspan.common.stemming import PLAIN, Words
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.app import application

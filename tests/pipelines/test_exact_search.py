@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common.commands import UsageError
-from clearspan.common.words import STEMMERS, Words, words
+from clearspan.common.stemming import STEMMERS, Words
+from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search import exact, texts
@@ -231,6 +232,30 @@ def test_several_collections_are_searched_as_one(embedded: Make, model: Path, we
     check(found, everything(mixed, model, weight), mixed)
 
 
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.parametrize("options", [(), ("--chunk-tokens", "48")], ids=["texts", "chunks"])
+@pytest.mark.slow
+def test_a_collection_that_was_updated_is_searched_as_it_is_now(
+    embedded: Make, model: Path, records: dict[str, list[dict[str, Any]]], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What is gone is found no more, what is new is found; an index of the texts before is not used."""
+    rows, made, source = records["lines"], tmp_path / "out", tmp_path / "in.jsonl"
+    given = ["embed", "--input", str(source), "--output", str(made), "--model", str(model), "--unit-bytes", "9000"]
+    given += ["--keep-text", "--keep-fields", "year,lang", "--quiet", *options]
+
+    def embed(some: list[dict[str, Any]], *more: str) -> None:
+        source.write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
+        assert exit_code(main, *given, *more) == 0
+
+    embed(rows[:150])
+    before = [clearspan.open_collection(made, model).search(QUERIES, TOP, weight=weight) for weight in WEIGHTS]
+    embed(rows[70:], "--update")
+    for weight, old in zip(WEIGHTS, before, strict=True):
+        found = clearspan.open_collection(made, model).search(QUERIES, TOP, weight=weight)
+        check(found, everything([made], model, weight), [made])
+        assert found != old
+
+
 @pytest.mark.parametrize("measure", ["dot", "euclidean", "manhattan"])
 @pytest.mark.slow
 def test_the_model_chooses_the_similarity(embedded: Make, model: Path, measure: str) -> None:
@@ -265,6 +290,23 @@ def test_equal_texts_of_two_collections_stay_in_the_order_of_the_collections(
         assert [(-hit.score, -hit.id) for hit in hits] == sorted((-hit.score, -hit.id) for hit in hits)
         twice = [hit for hit in hits if sum(hit.id == other.id for other in hits) > 1]
         assert [hit.collection for hit in twice[::2]] == [str(parts[0])] * (len(twice) // 2) or not twice
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.slow
+def test_damaged_moments_are_named_and_computed_again(
+    embedded: Make, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = embedded("lines")
+    expected = clearspan.open_collection(made, model).search(QUERIES, TOP, weight=0.4)
+    (path,) = (tmp_path / "cache").glob("*.moments")
+    whole = path.read_bytes()
+    for damaged in (whole[:-400] + bytes(400), whole[: len(whole) // 2], b""):
+        path.write_bytes(damaged)
+        capsys.readouterr()
+        assert clearspan.open_collection(made, model).search(QUERIES, TOP, weight=0.4) == expected
+        assert capsys.readouterr().err == f"{path}: damaged since it was kept: made again\n"
+        assert path.read_bytes() == whole
 
 
 @pytest.mark.slow
@@ -339,7 +381,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.guarantee("exact-search")
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize("where", HOSTILE, ids=lambda where: where[:30])
 def test_a_hostile_condition_runs_nothing_and_is_one_line(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 import pytest
 
 import clearspan
+from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import Collection
+from clearspan.pipelines.search.collection import Collection, write_collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
 from clearspan.pipelines.serve import app
@@ -116,6 +117,7 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
         "fields": ["title", "year"],
         "example": "",
         "has_texts": True,
+        "chosen": None,
     }
 
 
@@ -125,6 +127,14 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
 def test_only_systems_that_can_search_are_asked(model: str | None, has_texts: bool, keys: list[str]) -> None:
     with served(Fixed([OWL], model=model, has_texts=has_texts)) as site:
         assert [each["key"] for each in site.search("owls").json["systems"]] == keys
+
+
+@pytest.mark.parametrize(("weight", "key"), [(0.0, "bm25"), (0.85, "both"), (1.0, "model")])
+def test_the_system_that_the_folder_chooses_is_named(weight: float, key: str, tmp_path: Path) -> None:
+    write_collection(tmp_path, tmp_path / "vectors", tmp_path / "model", weight)
+    with served(Fixed([OWL], folder=str(tmp_path), weight=weight)) as site:
+        about = site.get("/api/collection").json
+    assert about["chosen"] == key and about["weight"] == (0.85 if key == "both" else HYBRID_WEIGHT)
 
 
 @pytest.mark.guarantee("serve-local")

@@ -237,3 +237,67 @@ def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -
     )
     done = direct("triplets", "--input", tmp_path / "snli.jsonl")
     assert done.code == 1 and "gold_label, pairID: add --nli" in done.err
+
+
+LISTS = [
+    {
+        "query": f"What is question {number}?",
+        "pos": [f"Answer {number}.", f"Another answer {number}."][: 1 + number % 2],
+        "neg": [f"A wrong answer {number}, {wrong}." for wrong in range(number % 5)],
+    }
+    for number in range(30)
+]
+
+
+def several(decode: Callable[[list[int]], str], folder: Path) -> list[dict[str, object]]:
+    """The rows of a dataset as FlagEmbedding writes them."""
+    found = []
+    for batch in Dataset(folder):
+        for row in batch.to_pylist():
+            texts = {name: decode(ids) for name, ids in row.items() if name != "id" and ids}
+            sorts = ([text for name, text in texts.items() if name.startswith(sort)] for sort in ("pos", "neg"))
+            found.append(dict(zip(("query", "pos", "neg"), (texts["tokens"], *sorts), strict=True)))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_lists_of_positives_and_negatives_are_read_and_what_is_beyond_is_counted(
+    direct, roberta_tokenizer: Path, form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{form}"
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in LISTS))
+    else:
+        pq.write_table(pa.Table.from_pylist(LISTS), path)
+    words = ["--max-positives", "2", "--max-negatives", "3", "--holdout-fraction", "0.2"]
+    found = summary(direct("triplets", "--input", path, *words, "--json"))
+    assert (found["read"], found["filtered"]["empty"], found["sums"]["beyond"]) == (30, 0, 6)
+    decode = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json")).decode
+    parts = [several(decode, tmp_path / "out" / part) for part in ("", "validation")]
+    expected = [{**row, "neg": row["neg"][:3]} for row in LISTS]
+    assert all(parts) and sorted(map(str, [*parts[0], *parts[1]])) == sorted(map(str, expected))
+    assert len(parts[1]) < 10  # rows that lack a text are not linked by it
+    assert verify(tmp_path / "out") == verify(tmp_path / "out" / "validation") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_tuples_of_sentence_transformers_are_read_by_their_names(
+    direct, roberta_tokenizer: Path, named: bool, tmp_path: Path
+) -> None:
+    header = ("anchor", "positive", "negative_1", "negative_2", "negative_3")
+    cells = [(row["query"], row["pos"][0], *[*row["neg"], "", "", ""][:3]) for row in LISTS]
+    (tmp_path / "a.csv").write_bytes(as_csv(cells, tuple("abcde") if named else header))
+    words = ["--columns", "a,b,c,d,e"] if named else []
+    ended = direct("triplets", "--input", tmp_path / "a.csv", *words)
+    assert ended.code == 0, ended.err
+    decode = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json")).decode
+    assert several(decode, tmp_path / "out") == [{**r, "pos": r["pos"][:1], "neg": r["neg"][:3]} for r in LISTS]
+
+
+def test_a_list_longer_than_its_place_names_the_option(direct, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(LISTS[3]) + "\n")
+    ended = direct("triplets", "--input", tmp_path / "a.jsonl")
+    assert ended.code == 1
+    assert "2 positives in a row, which has 1 column for them: keep some with --max-positives N" in ended.err

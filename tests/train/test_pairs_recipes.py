@@ -1,4 +1,4 @@
-"""Titles and their texts, and spans of the texts, from one dataset of pairs: recipes `pairs` and `static-pairs`."""
+"""Recipes `pairs` and `static-pairs`, and spans of the texts beside them, from one dataset of pairs."""
 
 from pathlib import Path
 
@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from clearspan.train.options import ALL, RecipeError
+from tests.train.conftest import TINY_MODEL
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_simcse import write_triplets
 
 RECIPE = "static-pairs"
+SAMPLER = "{num_anchors: 1, num_positives: 1, min_span: 8, max_span: 128, min_distance: 0, placement: uniform}"
+SPANS = f"objectives.spans={{type: spans, data: text, column: positive, sampler: {SAMPLER}}}"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def pairs(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: 
 
 
 def test_spans_are_drawn_in_the_texts_and_pairs_are_whole(pairs: list[str]) -> None:
-    learner, batches, _ = learner_and_batch(pairs, recipe=RECIPE)
+    learner, batches, _ = learner_and_batch([*pairs, SPANS, "objectives.pairs.max_tokens=0"], recipe=RECIPE)
     batch = batches["text"]
     packed = learner._prepare(batches, ALL)
     blocks = {
@@ -38,6 +41,16 @@ def test_spans_are_drawn_in_the_texts_and_pairs_are_whole(pairs: list[str]) -> N
         assert all(" ".join(map(str, span.tolist())) in joined for span in spans)
 
 
+@pytest.mark.parametrize(("recipe", "length"), [("pairs", 64), (RECIPE, 128)])
+def test_the_recipes_train_on_titles_with_texts_cut(pairs: list[str], recipe: str, length: int) -> None:
+    """No text is encoded whole, and nothing but the pairs: both were measured to cost more than they bring."""
+    keys = pairs if recipe == RECIPE else [*TINY_MODEL, *(key for key in pairs if "hidden_size" not in key)]
+    learner, batches, _ = learner_and_batch(keys, recipe=recipe)
+    packed = learner._prepare(batches, ALL)
+    assert set(packed.blocks) == {"pairs/tokens", "pairs/positive"}
+    assert packed.packed.cu_seqlens.diff().max() == length
+
+
 def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]) -> None:
     begun, random = (
         learner_and_batch([*pairs, *more], recipe=RECIPE)[0].encoder.base.embeddings.weight.detach()
@@ -51,8 +64,11 @@ def test_the_vectors_begin_with_the_frequencies_in_both_columns(pairs: list[str]
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (["objectives.more={type: spans, data: text}"], "objectives draw spans in its columns positive and tokens"),
-        (["objectives.spans.column=text"], r"objectives\.spans\.column"),
+        (
+            [SPANS, "objectives.more={type: spans, data: text}"],
+            "objectives draw spans in its columns positive and tokens",
+        ),
+        ([SPANS.replace("column: positive", "column: text")], r"objectives\.spans\.column"),
     ],
 )
 def test_impossible_columns_are_refused(pairs: list[str], more: list[str], reason: str) -> None:

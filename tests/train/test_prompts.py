@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
@@ -29,7 +30,7 @@ from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives.spans import draw
 from clearspan.train.options import RecipeError
 from clearspan.train.prompts import prompt_tokens, trained_prompts
-from clearspan.train.selection.dev_score import to_pick_by
+from clearspan.train.selection.dev_score import judging
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 
 PROMPTS = {"query": "query: ", "document": "passage: ", "same": "compare "}
@@ -98,16 +99,17 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
 ) -> None:
     mrr = json.loads((adapted / "adapt.json").read_text())["mrr"]
     judged = heldout.read(adapted / "texts").collection
-    picking = to_pick_by(str(adapted / "texts/validation"), str(adapted / "mined"))
+    recipe = yaml.safe_load((adapted / "run/recipe.yaml").read_text())
+    picking = judging(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
-    def of_library(path: Path) -> Prompted:
-        library = SentenceTransformer(str(path), device="cpu")
-        encode = {"query": library.encode_query, "document": library.encode_document}
+    def with_prompts(path: Path) -> Prompted:
+        model = load_model(path)  # whose vectors are the library's, by the test above
+        encode = {"query": model.encode_query, "document": model.encode_document}
         return Prompted(Sides("query", "document", "query"), lambda side: Embedder(encode[side]))
 
     for name, path in ((source.name, source), ("trained", adapted / "run/model")):
-        assert mrr[name] == pytest.approx(mean_mrr(of_library(path), [judged]), abs=1e-3)
-    picked = mean_mrr(of_library(adapted / "run/model"), [picking])
+        assert mrr[name] == pytest.approx(mean_mrr(with_prompts(path), [judged]), abs=1e-3)
+    picked = mean_mrr(with_prompts(adapted / "run/model"), [picking])
     lines = map(json.loads, (adapted / "run/metrics.jsonl").read_text().splitlines())
     scores = [line["dev_score"] for line in lines if "dev_score" in line]
     assert max(scores) == pytest.approx(picked, abs=1e-2)

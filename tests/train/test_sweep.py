@@ -217,7 +217,7 @@ def test_losses_of_other_batch_sizes_are_not_ranked_and_the_remedy_is_said_befor
 ) -> None:
     given = ["--grid", "data.text.batch_size=8,16", *base[4:], "--output", str(tmp_path)]
     said = (
-        "losses of other data.text.batch_size (8, 16) are not ranked (a contrastive loss depends on the number of "
+        "losses of other data.text.batch_size (8, 16) cannot be compared (a contrastive loss depends on the number of "
         "in-batch negatives): rank by a score: training.eval_data=heldout"
     )
     assert sweep.main([*given, "--dry-run"]) == 0 and f"note: {said}" in capsys.readouterr().out

@@ -272,7 +272,7 @@ def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column of a batch; of empty lists if a held-out part has no such texts, such as hard negatives."""
     if name in batch.schema.names:
         return batch.column(name)
-    return pa.array([[]] * batch.num_rows, batch.column("tokens").type)  # pyarrow's dtypes would import pandas
+    return pa.array([[]] * batch.num_rows, batch.column("tokens").type)
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:

@@ -1,23 +1,23 @@
 """The score on `training.eval_data` during training.
 
 SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlation of cosines with scores
-`heldout`: data.NAME.validation ─────> embeddings ──> MRR: given a title or a crop of a text, find the text or another
-           crop, among the right ones and those that BM25 finds near (`hard_candidates`)
+`heldout`: data.NAME.validation ─────> titles, or crops ─┐
+           data.NAME.path, validation ─> hard texts ─────┴──> embeddings ──> MRR: given a title, find its text
+
+The texts that are ranked are those of the titles, and others that BM25 ranks near to them, from both parts of the
+dataset: what a search in all texts would have to tell apart, at a bounded cost (`training.eval_texts`).
 
 Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
 """
 
 import functools
-import itertools
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data import heldout
-from clearspan.eval.data.crops import crops
-from clearspan.eval.data.dataset_texts import DatasetTexts
+from clearspan.eval.data.narrowed import narrowed
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder
@@ -29,12 +29,9 @@ from clearspan.train.config.keys import naming
 from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.options import HELD_OUT, Recipe
-from clearspan.train.selection.hard_candidates import fewer, with_hard_candidates
 
-QUERIES, NEAR = 300, 2
-"""Most queries of a dataset, and the near texts of each: few, since an evaluation embeds them all."""
-FIRST = 20_000
-"""Number of first examples of the training part that are looked at for near ones."""
+MOST_LOOKED_AT = 50_000
+"""Most texts of a dataset among which hard ones are looked for."""
 DevScore = Callable[[Learner], float]
 """Function of a learner; higher is better."""
 Encoded = Callable[[str], Encode]
@@ -74,27 +71,29 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
     """Return the score on the held-out texts."""
-    held = {name: data.validation for name, data in recipe.data.items() if data.validation}
-    folders = {folder: recipe.data[name].path for name, folder in held.items() if datasets[name].kind.has_tokens}
+    held = {name: (data.path, data.validation) for name, data in recipe.data.items() if data.validation}
+    folders = [both for name, both in held.items() if datasets[name].kind.has_tokens]
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
-    collections = [to_pick_by(*each) for each in folders.items()]
-    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections)
+    for _, validation in folders:
+        # Complains before training of what cannot be ranked.
+        heldout.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
+
+    @functools.cache  # read by the rank that evaluates, when it first does
+    def collections() -> list[Collection]:
+        return [judging(*each, recipe.training.eval_texts) for each in folders]
+
+    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections())
 
 
-def to_pick_by(folder: str, training: str) -> Collection:
-    """Return the queries that pick checkpoints, with the texts that are ranked: the right ones, and near ones.
+def judging(path: str, validation: str, most: int) -> Collection:
+    """Return the queries that pick checkpoints of a dataset, at most `most` / 2, among at most `most` of its texts.
 
     Args:
-        folder: the held-out part. training: the dataset that is trained on, whose texts are ranked too.
+        path, validation: folders of the training part and of the held-out part.
+
+    Raises:
+        DataError: a dataset is damaged, or has too few held-out texts.
     """
-    queries = fewer(heldout.read_dataset(folder, QUERIES, picking=True).collection, QUERIES)
-    return with_hard_candidates(queries, _documents(training), NEAR)
-
-
-def _documents(folder: str) -> Iterator[str]:
-    """Yield the texts that titles should find, or a crop of each text without a title, of the first examples."""
-    for number, parts in itertools.islice(DatasetTexts(folder, sys.maxsize), FIRST):
-        pair = parts if len(parts) > 1 else crops(parts[0], number)
-        if pair and pair[1]:
-            yield pair[1]
+    held = heldout.read_dataset(validation, max(most // 2, heldout.FEWEST_TEXTS), True, path, MOST_LOOKED_AT)
+    return narrowed(held.collection, most)

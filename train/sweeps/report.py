@@ -27,7 +27,7 @@ REMEDY = (
     "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or --tasks with "
     "--data"
 )
-_ONE = "One run each: a difference may be that of another seed."
+_ONE = "One run each: with another seed the order may be another one."
 _NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 
 
@@ -68,7 +68,7 @@ def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
         return Ranking(first)
     noun = "losses" if is_loss(first) else "dev scores"
     negatives = _NEGATIVES if any(key.endswith("batch_size") for key in differs) else ""
-    return Ranking("", f"{noun} of other {_named(differs)} are not ranked{negatives}: {REMEDY}")
+    return Ranking("", f"{noun} of other {_named(differs)} cannot be compared{negatives}: {REMEDY}")
 
 
 def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
@@ -150,10 +150,9 @@ def write(
     figures = [bars(chosen, by_run)] if chosen.figure and by_run else []
     curves = learning_curves({name: output / name / METRICS for name in by_run}) if not chosen.reason else []
     text = "\n\n".join([*([_ONE] if chosen.figure else []), *remarks(output, list(by_run))])
-    sections = [
-        Section("Outcome", text, figures=[*figures, *curves]),
-        Section("Runs", tables=[Table(rows[0], rows[1:])]),
-    ]
+    sections = [Section("Runs", tables=[Table(rows[0], rows[1:])])]
+    if text or figures or curves:
+        sections.insert(0, Section("Outcome", text, figures=[*figures, *curves]))
     path = output / REPORT
     write_report(path, f"Sweep of {len(rows) - 1} runs", sections, sentence(chosen, by_run))
     return path

@@ -130,9 +130,11 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
     lines = [json.loads(line) for line in lines_up_to(run / METRICS)]
     refuse((not lines, f"{run}: its metrics.jsonl is missing or holds no step: delete the folder to train it again"))
     if dev := [line[name] for line in lines for name in (DEV, f"{GIVEN}{DEV}") if name in line]:
-        scores[DEV] = max(dev)
+        scores[DEV] = round(max(dev), 4)
     losses: Scores = next((line for line in reversed(lines) if "loss" in line), {})
-    return scores or {name: value for name, value in losses.items() if name == "loss" or name.endswith("/loss")}
+    return scores or {
+        name: round(value, 6) for name, value in losses.items() if name == "loss" or name.endswith("/loss")
+    }
 
 
 def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -126,7 +126,8 @@ function section(system, found) {
   made.querySelector("h2").textContent = system.name;
   made.setAttribute("aria-label", system.name);
   const both = `${system.weight.toFixed(2)} × model + ${(1 - system.weight).toFixed(2)} × BM25`;
-  made.querySelector("header p").textContent = ABOUT[system.key] ?? both;
+  const chosen = system.key === collection.chosen ? " · chosen for this collection" : "";
+  made.querySelector("header p").textContent = (ABOUT[system.key] ?? both) + chosen;
   const list = made.querySelector("ol");
   list.append(...system.hits.map((hit, place) => item(hit, place + 1)));
   if (!system.hits.length) list.replaceWith(element("p", found.where ? "No text passes the filter." : "No hits.", { class: "none" }));

@@ -1,0 +1,56 @@
+"""The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
+
+Stemmers are those of Snowball, by PyStemmer (extra `search`). Workers of pipelines import only `words`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from clearspan.common import words as plain
+
+STEMMERS = (
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek",
+    "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese",
+    "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
+)  # fmt: skip
+"""Languages whose endings PyStemmer removes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The words of a text that BM25 compares, in lower case.
+
+    Attributes:
+        stemmer: a language of STEMMERS, whose endings are removed; None: words stay as they are.
+    """
+
+    stemmer: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.stemmer not in (None, *STEMMERS):
+            raise ValueError(f"--stemmer {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
+
+    @property
+    def key(self) -> dict[str, str | int]:
+        """Everything that decides what the words of a text are: names and versions."""
+        key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
+        return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
+
+    def __call__(self, text: str) -> list[str]:
+        found = plain.words(text.lower())
+        return _stemmer(self.stemmer)(found) if self.stemmer else found
+
+
+PLAIN = Words()
+"""Words as they are."""
+
+
+@functools.cache
+def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
+    import Stemmer  # the extra `search`
+
+    stemmer: Any = Stemmer.Stemmer(language)
+    return stemmer.stemWords  # type: ignore[no-any-return]

@@ -1,0 +1,182 @@
+"""The worker of the kind `vectors`: records -> texts with titles, in chunks -> windows -> vectors -> batches."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.common import same_text
+from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.attached import HASHES, attach
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.copied import Copied
+from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain
+from clearspan.pipelines.kinds.text_inputs import grouped, text_id, text_in, utf8
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.text.chunks import Chunker
+from clearspan.shards import vectors
+from clearspan.shards.schema import KINDS
+
+if TYPE_CHECKING:
+    from clearspan.pipelines.kinds.vectors import Vectors
+
+WINDOW_TEXTS = 8192
+WINDOW_BYTES = 4_000_000
+"""A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
+BATCH_BYTES = 1 << 22
+
+
+class Text(NamedTuple):
+    """A text to embed.
+
+    Attributes:
+        text: the text, or a chunk of it. title: what is put before it.
+        fields: values of the kept fields.
+        size: number of bytes of the whole text.
+        digest: hash by which whole texts are compared; empty if they are not.
+        document, chunk: id of the whole text, and number of the chunk.
+    """
+
+    record: Record
+    text: str
+    size: int = 0
+    title: str = ""
+    fields: tuple[Plain, ...] = ()
+    digest: bytes = b""
+    document: int = 0
+    chunk: int = 0
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded, without the prompt."""
+        return f"{self.title} {self.text}" if self.title else self.text
+
+
+@dataclasses.dataclass
+class VectorWorker:
+    """Worker of the kind `vectors`.
+
+    Attributes:
+        batch_tokens: number of tokens of a batch.
+        old: the vectors of the dataset that is updated.
+    """
+
+    kind: "Vectors"
+    model: FolderEncoder
+    batch_tokens: int
+    old: Copied | None = None
+
+    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
+        texts = tally.made(records, lambda record: self._text(record, tally))
+        if self.kind.chunk_tokens is not None:
+            texts = self._chunked(texts, tally)
+        for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
+            yield from self._embedded(window, tally)
+
+    def _text(self, record: Record, tally: Tally) -> Text | None:
+        """Return the text of a record; count one that is empty."""
+        if (found := text_in(record, self.kind.text_field, tally.counts)) is None:
+            return None
+        fields = self.fields.of(record)
+        title = fields[self.title] if self.title is not None else None
+        text = Text(record, found[0], len(found[1]), title.strip() if isinstance(title, str) else "", fields)
+        return text._replace(digest=same_text.digest(text.embedded)) if self.kind.compares else text
+
+    @functools.cached_property
+    def fields(self) -> KeptFields:
+        """The fields to keep."""
+        return KeptFields(dict(self.kind.kept))
+
+    @functools.cached_property
+    def title(self) -> int | None:
+        """The place of the title among the kept fields."""
+        names = [name for name, _ in self.kind.kept]
+        return None if self.kind.title_field is None else names.index(self.kind.title_field)
+
+    def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
+        """Yield the chunks of texts, which are counted as if each was read."""
+        chunker = Chunker(
+            self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
+        )
+        prompt = self.kind.prompt
+        for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
+            titles = [text.title and chunker.fitting(prompt, text.title) for text in window]
+            before = [prompt + (title and f"{title} ") for title in titles]
+            spans = chunker.chunks([text.text for text in window], before)
+            tally.counts.count("documents", len(window))
+            for text, title, parts in zip(window, titles, spans, strict=True):
+                tally.counts.read += len(parts) - 1  # the text was counted
+                tally.counts.count("chunks", len(parts))
+                document = text_id(utf8(text.embedded))
+                for number, (start, end) in enumerate(parts):
+                    part = text.text[start:end]
+                    yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
+
+    def _embedded(self, window: list[Text], tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
+        embedded = [text.embedded for text in window]
+        new, table = list(dict.fromkeys(embedded)), None
+        if self.old is not None:
+            rows = self.old.rows([text_id(text.encode()) for text in new])
+            known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
+            new = [text for text, row in zip(new, rows, strict=True) if row < 0]
+            table = self.old.vectors(rows[rows >= 0]) if known else None
+        place = {text: row for row, text in enumerate([*new, *(known if table else [])])}
+        is_finite, truncated = np.ones(len(place), bool), np.zeros(len(place), bool)
+        if new:
+            made, is_finite[: len(new)], truncated[: len(new)] = self._made(new)
+            table = pa.concat_batches([made, table]) if table else made
+        assert table is not None
+        kept = []
+        for text, whole in zip(window, embedded, strict=True):
+            if is_finite[place[whole]]:
+                kept.append((text, whole))
+                tally.counts.count("truncated", int(truncated[place[whole]]))
+            else:
+                tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
+        tally.counts.kept += len(kept)
+        size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
+        for first in range(0, len(kept), size):
+            yield self._batch(kept[first : first + size], place, table)
+
+    def _made(self, texts: list[str]) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
+        """Return the vectors of texts as they are stored, (n,), and which are finite and which texts truncated."""
+        try:
+            made = self.model.embed(texts, self.batch_tokens, prompt=self.kind.prompt)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
+        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
+        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
+        table = pa.record_batch(list(stored.values()), names=list(stored))
+        return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1), made.truncated
+
+    def _batch(self, window: list[tuple[Text, str]], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
+        texts = [text for text, _ in window]
+        taken = table.take(pa.array([place[whole] for _, whole in window], pa.int64()))
+        columns = {
+            "id": pa.array((text_id(whole.encode()) for _, whole in window), pa.int64()),
+            "source": pa.array([text.record.name for text in texts], pa.string()),
+            **dict(zip(table.schema.names, taken.columns, strict=True)),
+        }
+        if self.kind.keep_text:
+            columns["text"] = pa.array([text.text for text in texts], pa.string())
+        columns["record"] = pa.array([text.record.number for text in texts], pa.int64())
+        if self.kind.chunk_tokens is not None:
+            columns["document"] = pa.array([text.document for text in texts], pa.int64())
+            columns["chunk"] = pa.array([text.chunk for text in texts], pa.int32())
+        columns |= self.fields.columns([text.fields for text in texts])
+        optional = [name for name in columns if name not in ("id", "source", "vector")]
+        types = {name: column.type for name, column in columns.items()}
+        schema = KINDS["vectors"].schema(optional=optional, vector=types["vector"], fields=types)
+        batch = pa.record_batch(list(columns.values()), schema=schema)
+        if not self.kind.compares:
+            return batch
+        digests = np.frombuffer(b"".join(text.digest for text in texts), "<u8").reshape(len(texts), -1)
+        return attach(batch, HASHES, digests)

@@ -1,0 +1,338 @@
+"""`clearspan mine`: negatives are those that scoring every text gives, and never a right or a held-out one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bm25s
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+import clearspan
+from clearspan.common import same_text
+from clearspan.common.encoder.folder import load
+from clearspan.common.words import words
+from clearspan.pipelines.mining import ranking, run
+from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
+from clearspan.pipelines.mining.ranking import NONE, Lexical, Nearest, Ranked
+from clearspan.shards import Dataset, verify
+from tests.pipelines.conftest import Command, killed, rows
+
+DIM = 12
+SETTINGS = {"prompts": {"query": "find: ", "document": "read: "}, "similarity_fn_name": "cosine"}
+
+
+@pytest.fixture(scope="module")
+def model(roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A static encoder of random vectors, with prompts."""
+    folder = tmp_path_factory.mktemp("models") / "static"
+    (folder / "0_Static").mkdir(parents=True)
+    shutil.copy(roberta_tokenizer / "tokenizer.json", folder / "0_Static")
+    size = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json")).get_vocab_size()
+    table = np.random.default_rng(0).normal(size=(size, DIM)).astype(np.float32)
+    save_file({"embedding.weight": table}, folder / "0_Static" / "model.safetensors")
+    module = {"idx": 0, "name": "0", "path": "0_Static", "type": "sentence_transformers.models.StaticEmbedding"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(SETTINGS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records(wiki: Path) -> list[dict[str, str]]:
+    """The halves of 300 sentences, the first one of four the title of others too; some texts come twice."""
+    lines = [line.split() for line in wiki.read_text(encoding="utf-8").split("\n") if len(line.split()) > 12][:300]
+    found = [{"title": " ".join(line[:6]), "text": " ".join(line[6:])} for line in lines]
+    for row in (7, 90, 150):
+        found[row]["title"] = found[3]["title"].upper()
+    for row in (40, 41):
+        found[row]["text"] = f"  {found[20]['text']}"
+    found[60]["text"] = found[61]["title"]
+    return found
+
+
+@pytest.fixture
+def pairs(direct: Command, records: list[dict[str, str]], tmp_path: Path) -> Path:
+    """A dataset of pairs in several work units, with a held-out part."""
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    words = ["--holdout-fraction", "0.1", "--unit-bytes", "9000", "--prompt", "find: ", "--prompt", "read: "]
+    ended = direct("pairs", "--input", tmp_path / "rows.jsonl", "--output", tmp_path / "pairs", *words)
+    assert ended.code == 0, ended.err
+    assert len(Dataset(tmp_path / "pairs").shards) > 3
+    return tmp_path / "pairs"
+
+
+@pytest.fixture
+def mine(pipeline: Command, model: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Run `mine` into tmp_path/mined; return what --json prints."""
+
+    def command(pairs: Path, *words: str | Path, output: str = "mined") -> dict[str, Any]:
+        by = () if "--model" in words else ("--model", model)
+        ended = pipeline("mine", pairs, *by, "--output", tmp_path / output, "--json", *words)
+        assert ended.code == 0, ended.err
+        found: dict[str, Any] = json.loads(ended.out)
+        return found
+
+    return command
+
+
+@pytest.fixture
+def texts(roberta_tokenizer: Path) -> Callable[[Path], list[dict[str, Any]]]:
+    """Return the rows of a dataset with texts for token ids, without their prompts: a title, texts by sort."""
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+
+    def read(folder: Path) -> list[dict[str, Any]]:
+        found = []
+        for row in rows(folder):
+            by_name = {name: tokenizer.decode(ids) for name, ids in row.items() if name != "id" and ids}
+            assert all(text.startswith("find: " if name == "tokens" else "read: ") for name, text in by_name.items())
+            plain = {name: text[6:].strip() for name, text in by_name.items()}
+            negatives = [text for name, text in plain.items() if name.startswith("negative")]
+            found.append({"id": row["id"], "title": plain["tokens"], "text": plain["positive"], "negatives": negatives})
+        return found
+
+    return read
+
+
+def expected(held: list[dict[str, Any]], model: Path, number: int, margin: float = 0.05, depth: int = 40) -> list[Any]:
+    """The negatives of each row by its title, from the cosines of all titles with all texts."""
+    encoder = load(model)
+    titles, known = [row["title"] for row in held], {same_text.key(row["text"]): row["text"] for row in reversed(held)}
+    distinct = list(dict.fromkeys(known[same_text.key(row["text"])] for row in held))
+    left, right = encoder.encode_query(titles), encoder.encode_document(distinct)
+    left, right = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (left, right))
+    cosines = (left.astype(np.float64) @ right.astype(np.float64).T).round(6)
+    keys = [same_text.key(text) for text in distinct]
+    found = []
+    for row, scores in zip(held, cosines, strict=True):
+        same = {same_text.key(row["title"])}
+        right_texts = {same_text.key(other["text"]) for other in held if same_text.key(other["title"]) in same}
+        own = scores[keys.index(same_text.key(row["text"]))]
+        order = [i for i in np.argsort(-scores, kind="stable") if keys[i] not in right_texts | same][:depth]
+        found.append([distinct[i] for i in order if scores[i] <= own - abs(own) * margin][:number])
+    return found
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.slow
+def test_the_negatives_are_those_that_scoring_every_text_gives(
+    pairs: Path, mine: Callable[..., Any], texts: Callable[..., Any], model: Path, tmp_path: Path
+) -> None:
+    before = texts(pairs)
+    said = mine(pairs, "--negatives", "3")
+    after = texts(tmp_path / "mined")
+    assert verify(tmp_path / "mined") == []
+    assert [row["id"] for row in after] == [row["id"] for row in before]
+    assert [(row["title"], row["text"]) for row in after] == [(row["title"], row["text"]) for row in before]
+    wanted = expected(before, model, 3)
+    assert [row["negatives"] for row in after] == wanted
+    counts = {str(number): sum(len(each) == number for each in wanted) for number in range(4)}
+    assert said["rows_by_negatives"] == {number: count for number, count in counts.items() if count}
+    assert said["rows"] == len(before) and said["negatives"] == sum(map(len, wanted)) > 100
+    assert said["left_out"]["relative_margin"] > 0 and said["rows_with_shared_title"] >= 3
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--bm25", "2"), ("--bm25", "4", "--model", "none")])
+def test_no_negative_is_held_out_or_right(
+    pairs: Path, mine: Callable[..., Any], texts: Callable[..., Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    if "--model" in words:  # BM25 alone takes none
+        assert clearspan.mine_negatives(pairs, tmp_path / "mined", bm25=4, max_score=1e9, quiet=True).num_examples
+    else:
+        mine(pairs, *words, "--relative-margin", "0")
+    held = {same_text.key(row["text"]) for row in texts(pairs / "validation")}
+    mined = texts(tmp_path / "mined")
+    of_title: dict[str, set[str]] = {}
+    for row in mined:
+        of_title.setdefault(same_text.key(row["title"]), set()).add(same_text.key(row["text"]))
+    assert held and sum(len(each) > 1 for each in of_title.values()) >= 1
+    for row in mined:
+        keys = [same_text.key(text) for text in row["negatives"]]
+        right = of_title[same_text.key(row["title"])] | {same_text.key(row["title"])}
+        assert len(set(keys)) == len(keys) and right.isdisjoint(keys) and held.isdisjoint(keys)
+    assert sum(len(row["negatives"]) for row in mined) > 100
+
+
+@pytest.mark.guarantee("any-workers")
+@pytest.mark.slow
+def test_the_bytes_do_not_depend_on_blocks_and_the_held_out_part_is_that_of_the_source(
+    pairs: Path, mine: Callable[..., Any], tree: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--bm25", "1", "--sampling-strategy", "random", "--seed", "3")
+    mine(pairs, *words)
+    monkeypatch.setattr(run, "ROWS", 7)
+    monkeypatch.setattr(ranking, "TILE", 32)
+    monkeypatch.setattr(ranking, "TOGETHER", 3)
+    mine(pairs, *words, "--cache", "none", output="again")
+    assert tree(tmp_path / "again") == tree(tmp_path / "mined")
+    held = tree(pairs / "validation")
+    assert {name: held[name] for name in tree(tmp_path / "mined" / "validation")} == tree(tmp_path / "mined/validation")
+    assert verify(tmp_path / "mined" / "validation") == []
+    mine(pairs, *words[:-1], "4", output="other")
+    assert tree(tmp_path / "other") != tree(tmp_path / "mined")
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_and_run_again_it_ends_with_the_same_bytes(
+    pairs: Path, mine: Callable[..., Any], tree: Callable[..., Any], model: Path, when: str, tmp_path: Path
+) -> None:
+    mine(pairs)
+    whole = tree(tmp_path / "mined")
+    words = ("mine", pairs, "--model", model, "--output", tmp_path / "again")
+    for name in ("triplets-00001-000.tar", "00002.json", "manifest.json"):
+        assert killed(when, name, *words) == -9
+        assert not (tmp_path / "again" / "manifest.json").exists()  # killed at that of validation/
+    mine(pairs, output="again")
+    assert tree(tmp_path / "again") == whole
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.slow
+def test_a_finished_run_does_nothing_and_a_damaged_shard_is_mined_again(
+    pairs: Path, mine: Callable[..., Any], tree: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = mine(pairs)
+    whole = tree(tmp_path / "mined")
+    assert (again := mine(pairs))["texts"] is None and again["negatives"] == first["negatives"]
+    shard = sorted((tmp_path / "mined").glob("*.tar"))[1]
+    data = bytearray(shard.read_bytes())
+    data[700] ^= 1
+    shard.write_bytes(data)
+    assert mine(pairs)["texts"] is not None
+    assert tree(tmp_path / "mined") == whole
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.slow
+def test_a_changed_source_or_model_is_refused_and_a_damaged_one_is_named(
+    pairs: Path, pipeline: Command, mine: Callable[..., Any], model: Path, tmp_path: Path
+) -> None:
+    mine(pairs, "--negatives", "2")
+    words = ("mine", pairs, "--model", model, "--output")
+    ended = pipeline(*words, tmp_path / "mined", "--negatives", "3")
+    assert ended.code == 1 and "options.mining.negatives: 2 there, 3 now" in ended.err
+    manifest = json.loads((pairs / "manifest.json").read_text())
+    shard = pairs / manifest["shards"][1]["name"]
+    data = bytearray(shard.read_bytes())
+    data[-600] ^= 1
+    shard.write_bytes(data)
+    ended = pipeline(*words, tmp_path / "another")
+    assert ended.code == 1 and shard.name in ended.err and "damaged" in ended.err and ended.err.count("\n") == 1
+    assert not (tmp_path / "another" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["--bm25", "5"], 2, "--bm25 5 is more than --negatives 4"),
+        (["--range-min", "38"], 2, "--range-max 40 and --range-min 38 leave fewer texts than --negatives 4"),
+        (["--prompt-name", "passage"], 2, "--prompt-name passage: the model has query, document"),
+        (["--output", "{pairs}/mined"], 1, "choose another folder"),
+        (["{pairs}/validation"], 1, "a held-out part, which training never sees"),
+        (["{pairs}/../mined"], 1, "has mined negatives already: name the dataset that it was mined from"),
+        (["--model", "{pairs}/missing"], 2, "no such folder: name a local folder with a model"),
+    ],
+)
+def test_what_cannot_work_is_one_line(
+    pairs: Path, pipeline: Command, model: Path, mine: Callable[..., Any], words: list[str], code: int, complaint: str
+) -> None:
+    if words[0].endswith("mined"):
+        mine(pairs)
+    given = [word.format(pairs=pairs) for word in words]
+    source = [] if given[0].startswith("/") else [pairs]
+    by = [] if "--model" in given else ["--model", model]
+    into = [] if "--output" in given else ["--output", pairs.parent / "other"]
+    ended = pipeline("mine", *source, *given, *by, *into)
+    assert (ended.code, complaint in ended.err) == (code, True), ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_without_a_model_it_is_named_what_is_missing(pairs: Path, pipeline: Command, tmp_path: Path) -> None:
+    ended = pipeline("mine", pairs, "--output", tmp_path / "mined")
+    assert ended.code == 2 and "name a model, or take all by BM25 with --bm25 4" in ended.err
+
+
+def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    rows = rng.normal(size=shape).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("tile", [5, 64, 1000])
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "TILE", tile)
+    rng = np.random.default_rng(1)
+    texts, queries = unit(rng, 300, DIM), unit(rng, 20, DIM)
+    texts[50:60] = texts[40]  # ties, in several tiles
+    pool = np.sort(rng.choice(300, 200, replace=False))
+    without = [rng.choice(300, size, replace=False) for size in [0, 1, 150, *[3] * 17]]
+    nearest = Nearest(texts, pool)
+    if device == "torch":
+        monkeypatch.setattr(nearest, "device", "cpu:0")
+    found = nearest.search(queries, without, 30)
+    cosines = (queries.astype(np.float64) @ texts.T.astype(np.float64)).round(6)
+    for row, barred in enumerate(without):
+        allowed = [number for number in pool.tolist() if number not in barred]
+        best = sorted(allowed, key=lambda number: (-cosines[row, number], number))[:30]
+        assert found.numbers[row].tolist() == best
+        np.testing.assert_array_equal(found.scores[row], cosines[row, best])
+
+
+def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
+    texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
+    index = bm25s.BM25(dtype="float64")
+    index.index([words(text.lower()) for text in texts], show_progress=False)
+    found = Lexical(texts).search(queries, [np.array([3, row]) for row in range(40)], 12)
+    for row, query in enumerate(queries):
+        scores = index.get_scores([word for word in words(query.lower()) if word in index.vocab_dict]).round(6)
+        allowed = [number for number in range(len(texts)) if scores[number] > 0 and number not in (3, row)]
+        best = sorted(allowed, key=lambda number: (-scores[number], number))[:12]
+        assert [number for number in found.numbers[row].tolist() if number != NONE] == best
+
+
+def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
+    scores = np.array([[0.9, 0.77, 0.75, 0.5, 0.2, -np.inf], [0.1, -0.19, -0.4, -np.inf, -np.inf, -np.inf]])
+    numbers = np.where(np.isneginf(scores), NONE, np.arange(6) + np.array([[0], [10]]))
+    ranked, positives, ids = Ranked(numbers, scores), np.array([0.8, -0.2]), np.array([5, 6])
+
+    def left(**options: Any) -> tuple[list[list[int]], dict[str, int]]:
+        given = ChoiceOptions(**{"negatives": 1, "relative_margin": None, **options})
+        found = valid(ranked, scores, positives, ids, given)
+        return [[n for n in row if n != NONE] for row in found.numbers.tolist()], dict(found.left_out)
+
+    assert left() == ([[0, 1, 2, 3, 4], [10, 11, 12]], {})
+    assert left(relative_margin=0.05) == ([[2, 3, 4], [12]], {"relative_margin": 4})  # .76, and -.21
+    assert left(absolute_margin=0.1) == ([[3, 4], [12]], {"absolute_margin": 5})
+    assert left(max_score=0.76, min_score=0.0) == ([[2, 3, 4], [10]], {"max_score": 2, "min_score": 2})
+    assert left(range_min=1, range_max=3) == ([[1, 2], [11, 12]], {})
+
+
+def test_random_choices_depend_on_the_row_alone() -> None:
+    numbers = np.tile(np.arange(20), (6, 1))
+    scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
+    options = ChoiceOptions(negatives=3, sampling_strategy="random", relative_margin=None, seed=2)
+    found = valid(Ranked(numbers, scores), scores, np.ones(6), ids, options).numbers
+    alone = valid(Ranked(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).numbers
+    assert found[0].tolist() == found[2].tolist() != found[1].tolist() == alone[0].tolist()
+    assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
+
+
+def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
+    def of(*lists: list[int]) -> Any:
+        numbers = np.array([each + [NONE] * (6 - len(each)) for each in lists])
+        ranked = Ranked(numbers, np.where(numbers == NONE, -np.inf, 0.5))
+        return valid(ranked, ranked.scores, np.ones(len(lists)), np.arange(len(lists)), ChoiceOptions())
+
+    taken = chosen(
+        of([1, 2, 3, 4, 5], [1], [1, 2, 3, 4], []), of([2, 1, 8, 9], [7, 8, 9, 6], [], [5]), ChoiceOptions(bm25=2)
+    )
+    assert [list(each) for each in taken] == [[1, 2, 8, 9], [1, 7, 8, 9], [1, 2, 3, 4], [5]]
