@@ -134,7 +134,7 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
             return None
         if number is not None and kind == "double":
             return float(number)
-        if number is not None and float(number).is_integer() and -INT64 <= number < INT64:
+        if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
     raise RecordError(f'its "{name}" is {shown}, not {kind} as in the first records: name it {name}:string to keep all')
@@ -144,8 +144,10 @@ def _number(value: Any) -> int | float | None:
     """Return the number that a value is, or that a cell of csv writes; None if it is none."""
     if isinstance(value, str):
         for parse in (whole_number, finite_number):
-            with contextlib.suppress(ValueError):
-                return parse(value)
+            with contextlib.suppress(ValueError, OverflowError):
+                number = parse(value)
+                float(number)  # one beyond all floats is none
+                return number
         return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
