@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import command, finish, machine, option
-from clearspan.common.commands import run_module, words
+from clearspan.common.commands import Option, run_module, words
 from clearspan.common.files import write_text
 from clearspan.eval import results
 from clearspan.eval.contest import BESIDE, Contest, Result
@@ -88,8 +88,9 @@ class Study:
         """Return the figures of judged queries, task -> nDCG@10, or MRR where each query has its own candidates."""
         folder = self.work / "judged" / name
         if not (folder / results.RESULTS).is_file():
-            options = {"model": model, "name": name, "tasks": "retrieval", "data": data, "output": folder}
-            run_module("clearspan.eval", [*words({**options, "quiet": True})], "python -m clearspan.eval", quiet=True)
+            options: dict[str, Option] = {"model": model, "name": name, "tasks": "retrieval", "data": data}
+            options |= {"output": folder, "quiet": True}
+            run_module("clearspan.eval", [*words(options)], "python -m clearspan.eval", quiet=True)
         scores = results.read(folder).scores
         return {task: values.get("ndcg@10", values.get("mrr", 0.0)) for task, values in scores.items()}
 
