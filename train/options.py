@@ -215,6 +215,7 @@ class TrainingConfig:
     save_steps: Annotated[int, Ge(1)] = 1000
     eval_steps: Annotated[int, Ge(0)] = 0
     eval_data: str = ""
+    eval_texts: Annotated[int, Ge(20)] = 2000
     max_hours: NotNegative = 0.0
     loss_limit: NotNegative = 10.0
     gradient_norms: bool = False
