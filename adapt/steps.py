@@ -18,7 +18,7 @@ COMPARING = (PIPELINES[0], QUESTIONS[0], JUDGE[0])
 """Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
-MINED, NEAREST = 8, 64
+MINED, NEAREST = 8, 128
 """Hard negatives of each title, and the number of nearest texts that they are taken from."""
 MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
