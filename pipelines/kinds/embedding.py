@@ -24,7 +24,7 @@ from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS
 
 if TYPE_CHECKING:
-    from clearspan.pipelines.kinds.vectors import Vectors
+    from clearspan.pipelines.kinds.vector_options import VectorOptions
 
 WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
@@ -67,7 +67,7 @@ class VectorWorker:
         old: the vectors of the dataset that is updated.
     """
 
-    kind: "Vectors"
+    kind: VectorOptions
     model: FolderEncoder
     batch_tokens: int
     old: Copied | None = None

@@ -33,7 +33,8 @@ from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.vectors import BATCH_TOKENS, check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import check_device, check_folder
+from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.ranking import Lexical, Nearest
 from clearspan.pipelines.mining.run import Figures, Miner, held_out, mine

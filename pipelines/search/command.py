@@ -22,7 +22,7 @@ from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import STEMMERS
-from clearspan.pipelines.kinds.vectors import PROMPT, check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import PROMPT, check_device, check_folder
 from clearspan.pipelines.search.answers import DEPTH, Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit

@@ -15,7 +15,7 @@ from clearspan.common.options import Flag, Options, Quiet
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.errors import check_extra
-from clearspan.pipelines.kinds.vectors import check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search.command import ALSO, FOLDER, MODEL, STEMMER
 
 WEIGHT = f"the model's weight beside BM25 at first, 0 to 1 (default: the collection's, else {HYBRID_WEIGHT})"

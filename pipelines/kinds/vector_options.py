@@ -1,0 +1,111 @@
+"""Options of commands that embed texts by a model, and those of the kind `vectors`, which its worker reads."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
+
+from clearspan.common.compute import AUTO, Device, Precision
+from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
+from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.model_forms import misnamed
+from clearspan.common.options import Flag, Options
+from clearspan.pipelines.kinds import Dedup, Update
+from clearspan.pipelines.kinds.kept_fields import check_names
+from clearspan.pipelines.kinds.text_inputs import TextInputs
+from clearspan.pipelines.readers.columns import DEFAULT, plain
+from clearspan.shards.schema import VECTOR_TYPES
+
+DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
+KEPT = "fields that travel with the vectors, e.g. id,title,meta.year; NAME:string sets a type"
+TITLE = "embed this field before each text (without NAME: title, headline, ...); it is kept, too"
+CHUNKS = "embed texts in chunks of whole sentences of at most N tokens (default: cut off what the model does not read)"
+STORED = "type of the stored values; int8 has a scale for each vector"
+PROMPT = "the model's prompt before each {0}, by its name, or none (default: that of encode_{1})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """Options of a command that embeds texts by a model. `side` is that of the texts (`common.encoder.prompts`)."""
+
+    model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
+    prompt_name: str | None = None
+    device: Device = AUTO
+
+    side: ClassVar[Side]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device(self.device)
+        check_folder(self.model)
+        self.prompts.of_side(self.side, self.prompt_name)
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts.read(Path(self.model))
+
+    @property
+    def prompt(self) -> str:
+        """The text before each text."""
+        return self.prompts.of_side(self.side, self.prompt_name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorOptions(ModelOptions, TextInputs):
+    """Options of the kind `vectors`.
+
+    `Vectors.resolved` sets `batch_tokens` and `model_sha256`, the hash of the model's files.
+    `vector_dtype` is the type of the stored values, in the fingerprint `dtype`; `precision` is that of the
+    transformer's computation.
+    """
+
+    prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
+    model_sha256: str = ""
+    precision: Precision = "fp32"
+    pooling: Pooling = None
+    vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
+    keep_text: Annotated[bool, Flag("store each text beside its vector")] = False
+    keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "NAMES", commas=True)] = ()
+    title_field: Annotated[str | None, Flag(TITLE, "NAME", const=AUTO)] = None
+    chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
+    chunk_overlap: Annotated[
+        int | None, Flag("tokens of whole sentences that a chunk repeats of the one before (default 0)", "N"), Ge(0)
+    ] = None
+    dedup: Dedup = False
+    update: Update = False
+    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+
+    kept: tuple[tuple[str, str], ...] = ()
+    """The fields to keep and their types, which the first records decide (`looked`)."""
+
+    side: ClassVar[Side] = DOCUMENT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if read_modules(Path(self.model)) and self.pooling:
+            raise ValueError(f"--model {self.model} defines its own pooling: leave out --pooling")
+        check_names(self.keep_fields)
+        if self.chunk_overlap is not None and self.chunk_tokens is None:
+            raise ValueError("--chunk-overlap has no effect without --chunk-tokens: leave it out, or add that")
+        if self.chunk_tokens is not None and 2 * (self.chunk_overlap or 0) > self.chunk_tokens:
+            raise ValueError(f"--chunk-overlap {self.chunk_overlap}: must be at most half of --chunk-tokens")
+        if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
+            raise ValueError(f"--title-field {self.title_field}: is the field of the text: name another one")
+
+
+def check_device(device: str) -> str:
+    """Return the type of a device, auto, cpu or cuda; raise ValueError for any other."""
+    if not (match := DEVICE.fullmatch(device)):
+        raise ValueError(f"--device {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
+    return match[1] or AUTO
+
+
+def check_folder(folder: str) -> None:
+    """Raise EncoderError unless there is a folder of a model."""
+    if problem := misnamed(folder):
+        raise EncoderError(f"--model {folder!r}: {problem}")
+    if not Path(folder).is_dir():
+        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
