@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,12 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain
 from clearspan.pipelines.kinds.text_inputs import grouped, text_id, text_in, utf8
+from clearspan.pipelines.kinds.vector_options import VectorOptions
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS
-
-if TYPE_CHECKING:
-    from clearspan.pipelines.kinds.vector_options import VectorOptions
 
 WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
