@@ -14,16 +14,18 @@ import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from clearspan.common.progress import Bar
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.hits import Hit, hit_of
 from clearspan.shards import vectors
-from clearspan.shards.reader import Dataset
+from clearspan.shards.reader import Dataset, ShardError
 
+Item = TypeVar("Item")
 DOCUMENT = "document"
 """Name of the column that chunks have: the id of the whole text."""
 FIRST_ROWS = 512
@@ -147,7 +149,7 @@ class Texts:
         size, start, num_rows = FIRST_ROWS, 0, 0
         parts: list[tuple[int, pa.RecordBatch]] = []
         numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
-        for number, batch in ahead(numbered):
+        for number, batch in ahead(self._as_opened(numbered)):
             width = 4 * batch.schema.field("vector").type.list_size
             most, place = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width)), 0
             while place < batch.num_rows:
@@ -159,6 +161,17 @@ class Texts:
                     start, size, parts, num_rows = start + num_rows, min(most, 2 * size), [], 0
         if parts:
             yield Block(start, parts)
+
+    def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield what is read of the shards; of a damaged one, tell whether its dataset was replaced meanwhile."""
+        try:
+            yield from items
+        except ShardError:
+            for dataset, folder in zip(self.datasets, self.folders, strict=True):
+                if Dataset(dataset.folder).shards != dataset.shards:
+                    problem = "was updated or made anew after it was opened"
+                    raise PipelineError(f"{folder}: {problem}: open it, or start the command, again") from None
+            raise
 
     def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:
         """Return the hits of each query, whose rows and scores are `found`; each shard is read at most once.
@@ -190,7 +203,7 @@ class Texts:
                         start += batch.num_rows
                     start = end
 
-        for start, number, batch in batches() if self._kept is None else self.batches(""):
+        for start, number, batch in self._as_opened(batches()) if self._kept is None else self.batches(""):
             if wanted := between(start, start + batch.num_rows):
                 yield start, number, batch, wanted
 

@@ -26,6 +26,7 @@ from clearspan.pipelines.search import exact, texts
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import Dataset, vectors
+from clearspan.shards.reader import ShardError
 from tests.conftest import exit_code
 from tests.pipelines.conftest import without_beam
 
@@ -254,6 +255,46 @@ def test_a_collection_that_was_updated_is_searched_as_it_is_now(
         found = clearspan.open_collection(made, model).search(QUERIES, TOP, weight=weight)
         check(found, everything([made], model, weight), [made])
         assert found != old
+
+
+@pytest.mark.slow
+def test_a_collection_that_was_opened_before_an_update_says_so(
+    model: Path, records: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Held in memory it is searched as it was; otherwise one line says what to do. What is damaged is named so."""
+    made, source = tmp_path / "out", tmp_path / "in.jsonl"
+    given = ["embed", "--input", str(source), "--output", str(made), "--model", str(model), "--keep-text", "--quiet"]
+
+    def embed(some: list[dict[str, Any]], *more: str) -> None:
+        source.write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
+        assert exit_code(main, *given, *more) == 0
+
+    embed(records["lines"][:60])
+    held, read = (clearspan.open_collection(made, model, keep=keep) for keep in (True, False))
+    before = held.search(QUERIES, TOP)
+    ranked = read.ranked(QUERIES, TOP)
+    for first in (20, 40):  # the second update uses the first one's names of shards again
+        embed(records["lines"][first:80], "--update")
+        assert held.search(QUERIES, TOP) == before
+        for search in (lambda: read.search(QUERIES, TOP), lambda: read.texts.hits(ranked)):
+            with pytest.raises(PipelineError, match=r"out: was updated .* after it was opened: open it.* again$"):
+                search()
+    opened = clearspan.open_collection(made, model, keep=False)
+    next(made.glob("*.tar")).write_bytes(b"")
+    with pytest.raises(ShardError):
+        opened.search(QUERIES, TOP)
+
+
+@pytest.mark.slow
+def test_a_title_that_is_embedded_counts_for_bm25(model: Path, tmp_path: Path) -> None:
+    rows = [{"title": "Owls", "text": "They hunt at night."}, {"title": None, "text": "They sleep at night."}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = ["embed", "--input", str(tmp_path / "in.jsonl"), "--model", str(model), "--keep-text", "--quiet"]
+    assert exit_code(main, *given, "--output", str(tmp_path / "with"), "--title-field", "title") == 0
+    assert exit_code(main, *given, "--output", str(tmp_path / "without"), "--keep-fields", "title") == 0
+    ((hit,),) = clearspan.open_collection(tmp_path / "with").search("owls", weight=0)
+    assert (hit.record, hit.text) == (1, "They hunt at night.")
+    assert clearspan.open_collection(tmp_path / "without").search("owls", weight=0) == [[]]
 
 
 @pytest.mark.parametrize("measure", ["dot", "euclidean", "manhattan"])
