@@ -24,6 +24,8 @@ from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors
 
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The weights of a model to choose from: from 0, BM25 alone, to 1, the model alone."""
+MOST_CHOOSING = 2000
+"""Most queries by which a weight is chosen."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,33 @@ from clearspan.pipelines.text.chunks import Chunker
 from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS
 
-if TYPE_CHECKING:
-    from clearspan.pipelines.kinds.vectors import Vectors
-
 WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
 """A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
 BATCH_BYTES = 1 << 22
+
+
+class Wanted(Protocol):
+    """What the worker reads of its options, those of the command `embed` (`kinds.vectors`)."""
+
+    @property
+    def text_field(self) -> str | None: ...
+    @property
+    def kept(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def title_field(self) -> str | None: ...
+    @property
+    def keep_text(self) -> bool: ...
+    @property
+    def chunk_tokens(self) -> int | None: ...
+    @property
+    def chunk_overlap(self) -> int | None: ...
+    @property
+    def vector_dtype(self) -> str: ...
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def compares(self) -> bool: ...
 
 
 class Text(NamedTuple):
@@ -67,7 +87,7 @@ class VectorWorker:
         old: the vectors of the dataset that is updated.
     """
 
-    kind: "Vectors"
+    kind: Wanted
     model: FolderEncoder
     batch_tokens: int
     old: Copied | None = None
