@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from clearspan.adapt.options import TRAINED, UNTRAINED
+from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
@@ -26,7 +26,7 @@ from clearspan.common.options import run as run_command
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
-from clearspan.eval.verdict import Entrant, Verdict, judge
+from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.model_forms import HYBRID
-from clearspan.common.ranking import DECIMALS, HYBRID_WEIGHT, scale_and_shift
+from clearspan.common.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
 from clearspan.eval.data.retrieval import Collection, Ints
 from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
@@ -89,7 +89,7 @@ class Beside:
                     for right in collection.relevant[row]
                 ]
                 best = np.min(each, axis=0)
-                values[:, row] = np.where(best <= ranks.DEPTH, 1 / best, 0)
+                values[:, row] = np.where(best <= DEPTH, 1 / best, 0)
         return values
 
     def best_weight(self, collection: Collection) -> float:
