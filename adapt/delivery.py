@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.adapt import report
-from clearspan.adapt.options import TRAINED, Adapt
+from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
 from clearspan.common import files, terminal
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.sealed_folder import set_aside
+from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.search.collection import write_collection
 
 MODEL, METRICS = "model", "metrics.jsonl"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from clearspan.adapt.options import TRAINED, UNTRAINED
+from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
-from clearspan.common.encoder.cache import default_folder
+from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
@@ -26,7 +26,7 @@ from clearspan.common.options import run as run_command
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import notice
-from clearspan.eval.verdict import Entrant, Verdict, judge
+from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
@@ -91,16 +91,12 @@ def work(options: Judging) -> int:
                 return 0
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is reached again")
-    try:
-        cached = default_folder()
-    except OSError:  # the user has no home folder
-        cached = None
     judged = functools.partial(
         judge,
         options.entrants,
         options.data,
         prompt_name=options.prompt_name,
-        cached=cached,
+        cached=folder_of(None),
         progress=sys.stderr.isatty(),
     )
     held_out = judged()

@@ -15,8 +15,8 @@ from clearspan.common.options import Flag, Options
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
 
-TRAINED, UNTRAINED, BM25 = "trained", "untrained static", "BM25"
-"""Names in the verdict: the model after training, the static encoder before it, and the words alone."""
+UNTRAINED = "untrained static"
+"""Name in the verdict of the static encoder before training; `eval.verdict` has the others."""
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
@@ -122,6 +122,8 @@ class Adapt(Options):
     @property
     def untrained(self) -> dict[str, Path]:
         """The models that a user could take without training, by their names in the verdict."""
+        from clearspan.eval.verdict import BM25, TRAINED
+
         found = {UNTRAINED: self.base} if self.starts else {}
         if self.encoder is not None:
             name = " ".join(self.encoder.resolve().name.replace(",", " ").split())

@@ -72,7 +72,7 @@ class Study:
         contest = Contest.of_halves(held)
         total = len(contest.collection.documents)
         for size in [*(size for size in sizes if size < total), total]:
-            yield size, replace(contest, collection=among(contest.collection, size))
+            yield size, replace(contest, collection=of_size(contest.collection, size))
 
     def results(self, name: str, model: Path | None, contest: Contest) -> list[Result]:
         """Return what BM25 (`model` None) or a model finds, alone and beside BM25."""
@@ -95,18 +95,12 @@ class Study:
         return {task: values.get("ndcg@10", values.get("mrr", 0.0)) for task, values in scores.items()}
 
 
-def among(texts: Collection, size: int) -> Collection:
+def of_size(texts: Collection, size: int) -> Collection:
     """Return the collection with the texts that the queries ask for, and others, drawn with one seed, up to a size."""
     asked = np.unique(np.concatenate(texts.relevant))
     others = np.setdiff1d(np.arange(len(texts.documents)), asked)
     drawn = np.random.default_rng(0).permutation(others)[: max(0, size - len(asked))]
-    kept = np.sort(np.concatenate([asked, drawn]))
-    return replace(
-        texts,
-        documents=[texts.documents[row] for row in kept],
-        relevant=[np.searchsorted(kept, rows) for rows in texts.relevant],
-        names=texts.names and [texts.names[row] for row in kept],
-    )
+    return texts.among(np.sort(np.concatenate([asked, drawn])))
 
 
 def processor_seconds() -> float:

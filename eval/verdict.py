@@ -39,7 +39,8 @@ TRAINED = "trained"
 """Name of the only trained model, which the sentence calls `the trained model`."""
 NUM_EXAMPLES = 3
 """Number of examples that the trained system wins, and of those that it loses."""
-_QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
+QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
+"""Task -> what a query is."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def decide(
     word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
     if num_queries < FEWEST_DECIDING and word != "no difference":
         word = "no difference"
-        notes.insert(0, f"{counted(num_queries, _QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
+        notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
     by_name = {system.name: system for system in systems}
     winner = trained if word == "better" else untrained
     verdict = Verdict(
@@ -260,7 +261,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     among = f"{verdict.num_texts:,} texts"
     if verdict.num_collection > verdict.num_texts:
         among = f"a sample of {verdict.num_texts:,} of {verdict.num_collection:,} texts"
-    place = f"among {among}, {counted(verdict.num_queries, _QUERIES[verdict.task])}"
+    place = f"among {among}, {counted(verdict.num_queries, QUERIES[verdict.task])}"
     interval = f"[{verdict.low:+.1f}, {verdict.high:+.1f}]"
     points = f"{abs(verdict.difference):.1f} MRR {'below' if verdict.difference < 0 else 'above'}"
     if verdict.word == "better":

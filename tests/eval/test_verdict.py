@@ -101,7 +101,7 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     verdict = judge(entrants(models, "pairs", "embed"), dataset)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
     texts = [parts[1] for parts in (*held.values(), *trained.values())]
-    picks = np.array([heldout._picks(title) for title, _ in held.values()])
+    picks = np.array([heldout.is_of_picking_half(title) for title, _ in held.values()])
     titles = [title for title, _ in held.values()]
     assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
