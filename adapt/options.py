@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.commands import UsageError
+from clearspan.common.compute import AUTO, Precision
+from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -42,6 +44,7 @@ class Adapt(Options):
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
@@ -113,6 +116,11 @@ class Adapt(Options):
     def base(self) -> Path:
         """The folder of the model that is trained."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
+
+    def precision_of(self, model: Path) -> str | None:
+        """Return the option `--precision` of a command that embeds by a model; None: a static one, which has none."""
+        made_here = self.starts and model == self.base
+        return None if made_here or static.reads(model) else self.precision
 
     @property
     def trained(self) -> Path:
