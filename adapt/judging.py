@@ -105,6 +105,7 @@ def work(options: Judging) -> int:
         cached=cached,
         compute=resolve(AUTO, options.precision),
         progress=sys.stderr.isatty(),
+        say=notice,
     )
     held_out = judged()
     questions = judged(options.queries) if options.queries else None

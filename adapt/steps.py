@@ -157,6 +157,8 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     what = "held-out titles" if options.titles else "crops of held-out texts"
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
+    if options.starts and line["precision"]:
+        about += f" ({options.encoder} itself embeds them all, which may take longest: --skip-given leaves it out)"
     return Step("judge", about, *JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
 
 

@@ -232,3 +232,23 @@ def test_one_precision_of_embedding_is_given_to_all_that_embed_by_the_transforme
     saved = {"format": state.FORMAT, "steps": {}, "given": model_sha256(model), "precision": "fp32"}
     (tmp_path / "out" / STATE).write_bytes(seal(saved))
     assert given() == dict.fromkeys(embedding, "fp32")
+
+
+def test_the_encoder_behind_a_static_model_takes_part_unless_it_is_left_out(
+    static_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    titled, model = tmp_path / "titled.csv", tmp_path / "owl"
+    titled.write_text("id,title,abstract\n1,an owl,it hunts at night\n2,a fox,it hunts by day\n")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run", "--precision", "bf16"]
+    said = f"({model} itself embeds them all, which may take longest: --skip-given leaves it out)"
+    for more, takes_part in ((), True), (("--skip-given",), False):
+        assert adapt.main([*line, "--model", f"static:{model}", *more]) == 0
+        printed = capsys.readouterr().out
+        assert [f"--untrained=owl={model}" in printed, said in printed] == [takes_part, takes_part]
+        assert ("--precision=bf16" in printed) == takes_part and "untrained static=" in printed
+    assert adapt.main([*line, "--model", f"static:{static_model}"]) == 0
+    assert "--skip-given" not in capsys.readouterr().out, "a static model embeds fast"
+    assert adapt.main([*line, "--model", str(model), "--skip-given"]) == 2
+    assert "--skip-given has no effect without --model static:DIR" in capsys.readouterr().err
