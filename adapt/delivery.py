@@ -69,8 +69,9 @@ def announce(outcome: Outcome) -> None:
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
-    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight)
-    prompts = Prompts.read(folder / MODEL).sides()
+    prompt_name = options.prompt_name[0] if options.prompt_name else None
+    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, prompt_name=prompt_name)
+    prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"

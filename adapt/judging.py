@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
+from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
@@ -42,6 +43,7 @@ class Judging(Options):
     untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
     queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
     prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
+    precision: Precision = "fp32"
     output: Annotated[Path, Flag("file to write", "FILE")]
 
     @property
@@ -97,7 +99,9 @@ def work(options: Judging) -> int:
         options.data,
         prompt_name=options.prompt_name,
         cached=folder_of(None),
+        compute=resolve(AUTO, options.precision),
         progress=sys.stderr.isatty(),
+        say=notice,
     )
     held_out = judged()
     questions = judged(options.queries) if options.queries else None
@@ -111,7 +115,8 @@ def fingerprint(options: Judging) -> str:
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
     parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
     queries = options.queries and sha256(options.queries)
-    return digest(version=VERSION, models=models, data=parts, queries=queries, prompts=options.prompt_name)
+    how = {"prompts": options.prompt_name, "precision": options.precision}
+    return digest(version=VERSION, models=models, data=parts, queries=queries, **how)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.commands import UsageError
+from clearspan.common.compute import AUTO, Precision
+from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -22,6 +24,7 @@ WHICH = "folder of a sentence-transformers model, or static:DIR (default: a stat
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
 QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
+SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
@@ -42,7 +45,9 @@ class Adapt(Options):
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
+    skip_given: Annotated[bool, Flag(SKIPPED)] = False
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
     dry_run: Annotated[bool, Flag("print the commands; run none")] = False
@@ -59,6 +64,8 @@ class Adapt(Options):
         if self.titles and self.min_tokens is not None:
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        if self.skip_given and not (self.model and self.starts):
+            raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
@@ -114,6 +121,11 @@ class Adapt(Options):
         """The folder of the model that is trained."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
+    def precision_of(self, model: Path) -> str | None:
+        """Return the option `--precision` of a command that embeds by a model; None: a static one, which has none."""
+        made_here = self.starts and model == self.base
+        return None if made_here or static.reads(model) else self.precision
+
     @property
     def trained(self) -> Path:
         """The folder of the model after training."""
@@ -125,7 +137,7 @@ class Adapt(Options):
         from clearspan.eval.verdict import BM25, TRAINED
 
         found = {UNTRAINED: self.base} if self.starts else {}
-        if self.encoder is not None:
+        if self.encoder is not None and not self.skip_given:
             name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
             found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
         return found

@@ -10,7 +10,7 @@ texts that picks checkpoints. The figures are of the other half. Their intervals
 the same bootstrap samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from clearspan.common.compute import AUTO, Compute, resolve
-from clearspan.common.progress import counted
+from clearspan.common.progress import counted, duration
 from clearspan.eval.contest import BESIDE, Contest, Result
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout_folders import held_out_part
@@ -37,6 +37,8 @@ FEWEST_DECIDING = 10
 """Fewest queries that decide: the bootstrap's intervals are too narrow for fewer."""
 TRAINED = "trained"
 """Name of the only trained model, which the sentence calls `the trained model`."""
+SAID_S = 30
+"""Seconds of embedding from which they are said before."""
 NUM_EXAMPLES = 3
 """Number of examples that the trained system wins, and of those that it loses."""
 QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
@@ -160,6 +162,7 @@ def judge(
     compute: Compute | None = None,
     batch_tokens: int = 16384,
     progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Compare trained with untrained models, and BM25, in finding the texts of a dataset.
 
@@ -170,6 +173,7 @@ def judge(
         prompt_name: as of `clearspan eval`.
         cached: folder of cached embeddings; None: no cache.
         compute: device and precision (default: the GPU if there is one, fp32).
+        say: is called with a line of each model whose embeddings will take more than half a minute.
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
@@ -190,6 +194,8 @@ def judge(
     for entrant in entrants:
         model = load(entrant.model, None, precision, device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
+        if (seconds := similarity.expected_s(documents)) > SAID_S:
+            say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(contest.collection.queries, documents)
         kind = (entrant.name, entrant.about, entrant.is_trained)
         found += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
@@ -250,9 +256,11 @@ def decide(
 
 
 def in_words(system: System) -> str:
-    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`."""
+    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`. Weight 0 is BM25 itself."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
+    if system.weight == 0:
+        return f"{BM25} alone (weight 0 for {model})"
     return model if system.weight is None else f"{model} beside {BM25} (weight {system.weight:g})"
 
 
@@ -262,12 +270,14 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     if verdict.num_collection > verdict.num_texts:
         among = f"a sample of {verdict.num_texts:,} of {verdict.num_collection:,} texts"
     place = f"among {among}, {counted(verdict.num_queries, QUERIES[verdict.task])}"
-    interval = f"[{verdict.low:+.1f}, {verdict.high:+.1f}]"
+    interval = f"95 % interval [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     points = f"{abs(verdict.difference):.1f} MRR {'below' if verdict.difference < 0 else 'above'}"
     if verdict.word == "better":
         return f"take {trained}: it is {points} {untrained}, the best without training, {interval}, {place}"
+    if verdict.low == verdict.high == 0:  # weight 0, or training kept the model that it began with
+        return f"take {untrained}: training brought nothing: {trained} finds the same, {place}"
     noise = "" if verdict.word == "worse" else ", which may be chance"
-    return f"take {untrained}: {trained} is {points} it {interval}{noise}, {place}"
+    return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 
 def _examples(trained: Result, untrained: Result, contest: Contest) -> list[Example]:

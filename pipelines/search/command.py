@@ -140,9 +140,9 @@ class Search(Options):
         made: dict[str, Any] = {"weight": weight}
         if weight:
             prompts = collection.prompts
-            made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
+            made |= {"compute": collection.compute, "prompt": collection.query_prompt(self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
-            made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
+            made["unused"] = "" if self.prompt_name or collection.prompt_name else prompts.unused(QUERY)
         return Results(collection.folders, self.texts, hits, answers, **made)
 
 

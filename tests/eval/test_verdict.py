@@ -166,8 +166,15 @@ def embed(texts):
 
 
 @pytest.mark.slow
-def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(wikitext_shards: Path, models: str) -> None:
-    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards)
+def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(
+    wikitext_shards: Path, models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearspan.eval.verdict.SAID_S", 0)
+    said: list[str] = []
+    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards, say=said.append)
+    assert [line[: line.index(" takes about ")] for line in said] == [
+        f"{name}: embedding 121 texts" for name in ("trained", "pairs")
+    ]
     assert (verdict.task, verdict.num_texts, verdict.num_queries) == ("crops", 121, 23)
     assert "among 121 texts, 23 held-out texts" in verdict.sentence
 
@@ -240,16 +247,36 @@ def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
 
 
 @pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (0.0, "BM25 alone (weight 0 for the trained model)"),
+        (0.3, "the trained model beside BM25 (weight 0.3)"),
+        (None, "the trained model"),
+    ],
+)
+def test_training_that_changes_no_rank_is_said_to_have_brought_nothing(weight: float | None, said: str) -> None:
+    name = "trained" if weight is None else "trained + BM25"
+    verdict = decide([result("BM25", [2] * 20), result(name, [2] * 20, weight=weight)], contest(), "titles", TEXTS)
+    assert verdict.word == "no difference"
+    assert verdict.sentence.startswith(f"take BM25: training brought nothing: {said} finds the same, among 60 texts")
+
+
+@pytest.mark.parametrize(
     ("before", "after", "word", "start"),
     [
         (
             [4] * 20,
             [1] * 20,
             "better",
-            "take the trained model: it is 75.0 MRR above BM25, the best without training, ",
+            "take the trained model: it is 75.0 MRR above BM25, the best without training, 95 % interval [",
         ),
-        ([1] * 20, [4] * 20, "worse", "take BM25: the trained model is 75.0 MRR below it ["),
-        ([1, 2] * 10, [2, 1] * 10, "no difference", "take BM25: the trained model is 0.0 MRR above it ["),
+        ([1] * 20, [4] * 20, "worse", "take BM25: the trained model is 75.0 MRR below it, 95 % interval ["),
+        (
+            [1, 2] * 10,
+            [2, 1] * 10,
+            "no difference",
+            "take BM25: the trained model is 0.0 MRR above it, 95 % interval [",
+        ),
     ],
 )
 def test_the_word_and_the_winner_follow_the_interval(

@@ -67,7 +67,7 @@ def adapted(source: Path, titled: Path, tmp_path_factory: pytest.TempPathFactory
     output = tmp_path_factory.mktemp("adapted") / "out"
     words = ["--input", str(titled), "--model", str(source), "--output", str(output), "--holdout-fraction", "0.3"]
     keys = ["training.epochs=0", "training.max_steps=4", "data.text.batch_size=16", "training.bf16=false"]
-    assert adapt.main([*words, "--quiet", *keys]) == 0
+    assert adapt.main([*words, "--quiet", "--precision", "fp32", *keys]) == 0
     return output
 
 
