@@ -30,7 +30,6 @@ WINDOW_BYTES = 4_000_000
 BATCH_BYTES = 1 << 22
 
 
-
 class Text(NamedTuple):
     """A text to embed.
 
