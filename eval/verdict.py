@@ -111,7 +111,8 @@ class Verdict:
         num_texts: number of texts that are ranked.
         num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
         systems: best first.
-        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one.
+        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one, or
+            BM25 unless that one finds more than BM25 beyond noise.
         best_trained, best_untrained: names of the two systems that are compared.
         difference: the best trained one's MRR minus the best untrained one's, in points; low, high: its 95 % interval.
         word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
@@ -234,7 +235,7 @@ def decide(
         word = "no difference"
         notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
     by_name = {system.name: system for system in systems}
-    winner = trained if word == "better" else untrained
+    winner = trained if word == "better" else _without_training(untrained, results, examples)
     verdict = Verdict(
         task,
         num_queries,
@@ -253,6 +254,14 @@ def decide(
         tuple(_examples(trained, untrained, contest)),
     )
     return replace(verdict, sentence=_sentence(verdict, by_name))
+
+
+def _without_training(best: Result, results: Sequence[Result], examples: Mapping[str, Examples]) -> Result:
+    """Return what to take if training does not pay: the best system without it, or BM25, which needs no model either,
+    unless the best one finds more beyond noise.
+    """
+    words = next((each for each in results if each.name == BM25), best)
+    return best if difference(examples[words.name], examples[best.name]).low > 0 else words
 
 
 def in_words(system: System) -> str:
@@ -275,8 +284,12 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     if verdict.word == "better":
         return f"take {trained}: it is {points} {untrained}, the best without training, {interval}, {place}"
     if verdict.low == verdict.high == 0:  # weight 0, or training kept the model that it began with
-        return f"take {untrained}: training brought nothing: {trained} finds the same, {place}"
+        same = "the same" if verdict.winner == verdict.best_untrained else f"what {untrained} finds"
+        return f"take {in_words(systems[verdict.winner])}: training brought nothing: {trained} finds {same}, {place}"
     noise = "" if verdict.word == "worse" else ", which may be chance"
+    if verdict.winner != verdict.best_untrained:
+        other = f"{untrained}, the best without training, may find no more"
+        return f"take {verdict.winner}: {other}; {trained} is {points} that, {interval}{noise}, {place}"
     return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 

@@ -61,7 +61,7 @@ def test_fewer_texts_are_ranked_by_no_more_titles_than_they_hold_texts_of(size: 
     whole = Collection(texts, titles, [np.array([n]) for n in range(40)], [one] * 40)
     part = adapting.fitting(Contest(whole, [(np.arange(20, 40), np.arange(20))]), size)
     assert len(part.judged) == len(part.choosing) == min(size // 2, 20)
-    ranked = adapting.among(part.collection, size)
+    ranked = adapting.of_size(part.collection, size)
     assert len(ranked.documents) == len(set(ranked.documents)) == size
     right = [ranked.documents[row] for (row,) in ranked.relevant]
     assert right == [query.replace("title", "text") for query in ranked.queries]

@@ -291,6 +291,15 @@ def test_the_word_and_the_winner_follow_the_interval(
     assert (len(won), len(lost)) == {"better": (3, 0), "worse": (0, 3), "no difference": (3, 3)}[word]
 
 
+@pytest.mark.parametrize(("of_model", "winner"), [([2, 9] * 10, "BM25"), ([1] * 20, "MiniLM")])
+def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int], winner: str) -> None:
+    """Even if it was the best one among the titles that choose, which is noise where no system finds anything."""
+    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, chosen_by=0.6), result("trained", [4] * 20)]
+    verdict = decide(systems, contest(), "titles", TEXTS)
+    assert (verdict.best_untrained, verdict.winner) == ("MiniLM", winner)
+    assert verdict.sentence.startswith(f"take {winner}: ")
+
+
 def test_few_questions_do_not_decide_and_are_said() -> None:
     """One query's bootstrap interval has no width."""
     rows = np.arange(QUERIES)
