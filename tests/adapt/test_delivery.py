@@ -22,6 +22,7 @@ def options(tmp_path: Path) -> Adapt:
     return Adapt(inputs=(), output=tmp_path / "out", model=str(tmp_path / "owl"))
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
 @pytest.mark.parametrize(
     ("winner", "copied", "weight"), [("trained", "trained", None), ("BM25", "owl", 0.0), ("owl + BM25", "owl", 0.8)]
 )
@@ -65,6 +66,7 @@ def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pyt
     assert "of which it was a copy: moved to " in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
 def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: Adapt) -> None:
     outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
     named = dataclasses.replace(options, prompt_name=("none",))

@@ -98,7 +98,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
     adapted: Path, source: Path
 ) -> None:
     mrr = json.loads((adapted / "adapt.json").read_text())["mrr"]
-    judged = heldout.read(adapted / "texts").collection
+    judged = heldout.read(adapted / "texts/validation").collection
     recipe = yaml.safe_load((adapted / "run/recipe.yaml").read_text())
     queries = picking(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
