@@ -17,7 +17,6 @@ from annotated_types import Ge, Le
 
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
-from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.tally import Counts
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS
@@ -48,6 +47,8 @@ class Audio(LabeledKind):
         return {"frames": self.frames, "long": self.long, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
+        from clearspan.pipelines.media.clips import spectrograms  # its libraries are not where no sound is read
+
         for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
             if self.long == "cut":
                 counts.count("full", len(frames) == self.frames)

@@ -15,7 +15,6 @@ from annotated_types import Ge, Le
 
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
-from clearspan.pipelines.media.pictures import shrunk
 from clearspan.pipelines.tally import Counts
 
 
@@ -37,6 +36,8 @@ class Images(LabeledKind):
         return {"size": self.size, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[bytes]:
+        from clearspan.pipelines.media.pictures import shrunk  # its libraries are not where no image is read
+
         yield shrunk(data, self.size)
 
     def column(self, values: list[bytes]) -> pa.Array:

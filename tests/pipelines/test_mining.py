@@ -1,7 +1,10 @@
 """`clearspan mine`: negatives are those that scoring every text gives, and never a right or a held-out one."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,13 @@ from clearspan.pipelines.mining import ranking, run
 from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
 from clearspan.pipelines.mining.ranking import NONE, Lexical, Nearest, Ranked
 from clearspan.shards import Dataset, verify
+from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows
 
 DIM = 12
+OF_KINDS = "apache_beam cykooz_resizer deepspeed PIL simplejpeg soundfile soxr starlette uvicorn webdataset"
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({OF_KINDS!r}.split()))"
+"""Without the libraries of Beam, sound and pictures: a module that is None in `sys.modules` cannot be imported."""
 SETTINGS = {"prompts": {"query": "find: ", "document": "read: "}, "similarity_fn_name": "cosine"}
 
 
@@ -259,6 +266,26 @@ def test_what_cannot_work_is_one_line(
 def test_without_a_model_it_is_named_what_is_missing(pairs: Path, pipeline: Command, tmp_path: Path) -> None:
     ended = pipeline("mine", pairs, "--output", tmp_path / "mined")
     assert ended.code == 2 and "name a model, or take all by BM25 with --bm25 4" in ended.err
+
+
+@pytest.mark.exhaustive
+def test_it_runs_where_the_libraries_of_other_kinds_are_not(
+    pairs: Path, model: Path, mine: Callable[..., Any], tree: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As on a machine with a GPU and no Beam."""
+
+    def run_there(*words: str | Path) -> str:
+        code = f"{WITHOUT}; from clearspan.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        given = [sys.executable, "-c", code, *map(str, words)]
+        ended = subprocess.run(given, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    for command in ("mine", "search", "serve"):
+        assert f"  clearspan {command} " in run_there(command, "--help")
+    run_there("mine", pairs, "--model", model, "--output", tmp_path / "there", "--bm25", "1", "--quiet")
+    mine(pairs, "--bm25", "1")
+    assert tree(tmp_path / "there") == tree(tmp_path / "mined")
 
 
 def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
