@@ -68,7 +68,7 @@ def announce(outcome: Outcome) -> None:
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
-    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight)
+    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, stemmer=options.stemmer)
     prompts = Prompts.read(folder / MODEL).sides()
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})

@@ -151,6 +151,7 @@ def _file(options: Adapt) -> Path:
 def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     untrained = [f"{name}={path}" for name, path in options.untrained.items()]
     line: dict[str, Option] = {"data": texts, "trained": options.trained, "untrained": untrained}
+    line["stemmer"] = options.stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
     what = "held-out titles" if options.titles else "crops of held-out texts"
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
