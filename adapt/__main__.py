@@ -35,7 +35,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
 from clearspan.adapt.recipe import EVALUATED
 from clearspan.adapt.running import run
-from clearspan.adapt.state import read_state
+from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError
@@ -63,6 +63,7 @@ def work(options: Adapt) -> int:
     try:
         state = read_state(options)
         options.check()
+        options = with_precision(options, state)
         if options.recipe:
             keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
             load_recipe(options.recipe, keys)

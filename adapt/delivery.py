@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.adapt import report
-from clearspan.adapt.options import TRAINED, Adapt
+from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
 from clearspan.common import files, terminal
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.sealed_folder import set_aside
+from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.search.collection import write_collection
 
 MODEL, METRICS = "model", "metrics.jsonl"
@@ -68,8 +69,10 @@ def announce(outcome: Outcome) -> None:
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
-    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, stemmer=options.stemmer)
-    prompts = Prompts.read(folder / MODEL).sides()
+    prompt_name = options.prompt_name[0] if options.prompt_name else None
+    words = {"stemmer": options.stemmer, "prompt_name": prompt_name}
+    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, **words)
+    prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"

@@ -13,7 +13,7 @@ from clearspan.common.commands import UsageError
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
-from clearspan.pipelines.kinds.text_inputs import encoding_named
+from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import TABLES, first_records
 from clearspan.pipelines.readers.columns import chosen, named, plain
 from clearspan.pipelines.records import Input, Inputs, Reading, Record
@@ -23,7 +23,7 @@ SAMPLE = 1000
 """Number of records that are looked at, spread over all files."""
 MIXED = 0.01
 """Part of the bytes in files of another kind from which the inputs are a mixture."""
-KEPT = (("id", "_id", "doc_id", "docid", "document_id", "key"), ("url", "link", "href", "uri"))
+KEPT = (IDS, LINKS)
 """Usual names of the fields that a hit should show beside its title: one of each group."""
 KEPT_FILES = 16
 """Number of files whose first records are looked at for these."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from clearspan.adapt.options import TRAINED, UNTRAINED
+from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
-from clearspan.common.encoder.cache import default_folder
+from clearspan.common.compute import AUTO, Precision, resolve
+from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
@@ -27,7 +28,7 @@ from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
-from clearspan.eval.verdict import Entrant, Verdict, judge
+from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
@@ -44,6 +45,7 @@ class Judging(Options):
     stemmer: Annotated[str | None, Flag("as of `clearspan search`", "LANGUAGE", choices=STEMMERS)] = None
     queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
     prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
+    precision: Precision = "fp32"
     output: Annotated[Path, Flag("file to write", "FILE")]
 
     @property
@@ -93,18 +95,16 @@ def work(options: Judging) -> int:
                 return 0
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is reached again")
-    try:
-        cached = default_folder()
-    except OSError:  # the user has no home folder
-        cached = None
     judged = functools.partial(
         judge,
         options.entrants,
         options.data,
         stemmer=options.stemmer,
         prompt_name=options.prompt_name,
-        cached=cached,
+        cached=folder_of(None),
+        compute=resolve(AUTO, options.precision),
         progress=sys.stderr.isatty(),
+        say=notice,
     )
     held_out = judged()
     questions = judged(options.queries) if options.queries else None
@@ -119,7 +119,8 @@ def fingerprint(options: Judging) -> str:
     models += [("stemmer", options.stemmer)] if options.stemmer else []
     parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
     queries = options.queries and sha256(options.queries)
-    return digest(version=VERSION, models=models, data=parts, queries=queries, prompts=options.prompt_name)
+    how = {"prompts": options.prompt_name, "precision": options.precision}
+    return digest(version=VERSION, models=models, data=parts, queries=queries, **how)
 
 
 if __name__ == "__main__":

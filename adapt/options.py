@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.commands import UsageError
+from clearspan.common.compute import AUTO, Precision
+from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -17,13 +19,14 @@ from clearspan.pipelines.errors import PipelineError, check_extra
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
 
-TRAINED, UNTRAINED, BM25 = "trained", "untrained static", "BM25"
-"""Names in the verdict: the model after training, the static encoder before it, and the words alone."""
+UNTRAINED = "untrained static"
+"""Name in the verdict of the static encoder before training; `eval.verdict` has the others."""
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
 QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
+SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
 STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
@@ -45,7 +48,9 @@ class Adapt(Options):
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
+    skip_given: Annotated[bool, Flag(SKIPPED)] = False
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
@@ -68,6 +73,8 @@ class Adapt(Options):
         if self.titles and self.min_tokens is not None:
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        if self.skip_given and not (self.model and self.starts):
+            raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
@@ -123,6 +130,11 @@ class Adapt(Options):
         """The folder of the model that is trained."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
+    def precision_of(self, model: Path) -> str | None:
+        """Return the option `--precision` of a command that embeds by a model; None: a static one, which has none."""
+        made_here = self.starts and model == self.base
+        return None if made_here or static.reads(model) else self.precision
+
     @property
     def trained(self) -> Path:
         """The folder of the model after training."""
@@ -131,8 +143,10 @@ class Adapt(Options):
     @property
     def untrained(self) -> dict[str, Path]:
         """The models that a user could take without training, by their names in the verdict."""
+        from clearspan.eval.verdict import BM25, TRAINED
+
         found = {UNTRAINED: self.base} if self.starts else {}
-        if self.encoder is not None:
+        if self.encoder is not None and not self.skip_given:
             name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
             found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
         return found

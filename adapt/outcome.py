@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearspan.adapt.judging import Verdicts
-from clearspan.adapt.options import BM25
 from clearspan.eval.contest import BESIDE
 from clearspan.eval.tasks.queries import FEW
-from clearspan.eval.verdict import System, Verdict
+from clearspan.eval.verdict import BM25, System, Verdict
 
 
 @dataclass(frozen=True)

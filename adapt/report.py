@@ -13,12 +13,10 @@ from clearspan.eval.details import Cell, Table
 from clearspan.eval.report.figures import Bar, Bars, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.outcome import cut
-from clearspan.eval.verdict import Example, System, Verdict
+from clearspan.eval.verdict import QUERIES, Example, System, Verdict
 from clearspan.train.curves import NEVER_BETTER, learning_curves, never_better
 
 REPORT = "report.html"
-QUERIES = {"titles": "held-out title", "crops": "held-out crop", "questions": "question"}
-"""Task of a verdict -> what a query is."""
 HEADINGS = {"titles": "Held-out titles", "crops": "Crops of held-out texts", "questions": "Your questions"}
 _TITLE = "Which search finds your texts"
 _COMPARED = "All of these rank the same texts for the same queries."

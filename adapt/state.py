@@ -1,12 +1,14 @@
 """DIR/adapt.json: the commands of the finished steps, the hash of the given model, and the verdict once it is known."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clearspan.adapt.options import Adapt
-from clearspan.common import files
+from clearspan.common import files, terminal
 from clearspan.common.commands import UsageError
+from clearspan.common.compute import AUTO, resolve
 from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.sealed import seal, unseal
 
@@ -49,6 +51,21 @@ def read_state(options: Adapt) -> dict[str, Any]:
     if not same:
         raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
     return state
+
+
+def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
+    """Return the options with a precision of embedding in place of `auto`: that of the finished steps, or what this
+    machine computes fast, which is printed and noted in the state. All steps have the same one, so that they share
+    embeddings, and texts are judged as they are searched.
+    """
+    if options.precision != AUTO:
+        return options
+    chosen = state.get("precision", "fp32")
+    if "precision" not in state and any(map(options.precision_of, options.untrained.values())):
+        compute = resolve(AUTO, AUTO)
+        terminal.notice(compute.line)
+        chosen = state["precision"] = compute.precision
+    return dataclasses.replace(options, precision=chosen)
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:

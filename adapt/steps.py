@@ -115,6 +115,7 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
     chosen = ",".join(options.prompt_name) or None
     line: dict[str, Option] = {"model": options.base, "prompt_name": chosen, "negatives": MINED, "range_max": NEAREST}
+    line["precision"] = options.precision_of(options.base)
     return ("mine", str(texts), *words({**line, "output": dataset}))
 
 
@@ -153,9 +154,12 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     line: dict[str, Option] = {"data": texts, "trained": options.trained, "untrained": untrained}
     line["stemmer"] = options.stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
+    line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)
     what = "held-out titles" if options.titles else "crops of held-out texts"
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
+    if options.starts and line["precision"]:
+        about += f" ({options.encoder} itself embeds them all, which may take longest: --skip-given leaves it out)"
     return Step("judge", about, *JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
 
 
@@ -165,6 +169,7 @@ def embedding(options: Adapt) -> Step:
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.kept) or None}
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
+    line["precision"] = options.precision_of(model if model.is_dir() else options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
     return Step("embed", "the vectors of all texts, by the model of the verdict, to search", *PIPELINES, command)
 

@@ -1,19 +1,21 @@
 """`clearspan adapt` measured: held-out titles find their texts among more and more texts of a collection.
 
-    python -m benchmarks.adapting --work DIR --model all-MiniLM-L6-v2 --input texts.csv [--data DATA]
+    python -m benchmarks.adapting --work DIR --input texts.csv [--model all-MiniLM-L6-v2] [--data DATA]
 
-    each way (no model, static:MODEL, MODEL) and seed: clearspan adapt ──> its trained model ─┐
-    BM25, MODEL as it is ─────────────────────────────────────────────────────────────────────┴──> ranks of the texts
+    each way (no model, static:MODEL, MODEL): clearspan adapt ──> its trained model ─┐
+    its training again, with other seeds ────────────────────────> others ───────────┤
+    BM25, MODEL as it is, a static encoder before training ──────────────────────────┴──> ranks of the texts
 
 A model's weight beside BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
-are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. Prints
-the tables of docs/adapt.md; with --data, that of judged queries, which no training saw. The work folder keeps every
-run: the same command goes on after it was stopped.
+are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
+seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md; with --data, that of
+judged queries, which no training saw. The work folder keeps every run: the same command goes on after it was stopped.
 """
 
 import argparse
 import json
 import resource
+import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,11 +37,14 @@ from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import Examples, difference, figure, interval
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
 """Name of a way -> `--model`, with {} for the given one; "": without."""
-BM25, UNTRAINED = "BM25", "as it is"
+BM25, UNTRAINED, START = "BM25", "as it is", "before training"
+FIRST = 42
+"""Seed of the recipes, with which `clearspan adapt` trains."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Study:
     """A run of the benchmark: its options, and its work folder, `adapted/`, `cache/` and `judged/`."""
 
     work: Path
-    model: Path
+    model: Path | None
     texts: Path
     held_out: float
     keys: tuple[str, ...]
@@ -55,31 +60,47 @@ class Study:
     def folder(self, way: str, seed: int) -> Path:
         return self.work / "adapted" / f"{way}-{seed}"
 
-    def adapt(self, way: str, seed: int) -> float:
+    def adapt(self, way: str) -> float:
         """Adapt, unless the work folder has the result; return the minutes of processor time that it took."""
-        folder, before = self.folder(way, seed), processor_seconds()
+        folder, before = self.folder(way, FIRST), processor_seconds()
         path = folder.with_suffix(".json")
         if not path.is_file():
             line = [f"--input={self.texts}", f"--output={folder}", f"--holdout-fraction={self.held_out}", "--quiet"]
             line += [f"--model={WAYS[way].format(self.model)}"] if WAYS[way] else []
-            run_module("clearspan.adapt", [*line, f"training.seed={seed}", *self.keys], "adapt", quiet=True)
+            run_module("clearspan.adapt", [*line, *self.keys], "adapt", quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
         return float(json.loads(path.read_text("utf-8"))["minutes"])
 
+    def train(self, way: str, seed: int) -> Path:
+        """Return the model that is trained with a seed, by the command of the first one."""
+        folder = self.folder(way, seed)
+        model = folder / "run" / "model"
+        if seed != FIRST and not model.is_dir():
+            steps = json.loads((self.folder(way, FIRST) / "adapt.json").read_text("utf-8"))["steps"]
+            line = [word for word in shlex.split(steps["train"])[3:] if not word.startswith("output=")]
+            line += [f"output={folder / 'run'}", f"training.seed={seed}"]
+            run_module("clearspan.train", line, "train", quiet=True)
+        return model
+
+    def untrained(self, way: str) -> dict[str, Path]:
+        """Return the models to compare a way with: the given one, and what a static encoder starts with."""
+        start = self.folder(way, FIRST) / "start"
+        given = {UNTRAINED: self.model} if self.model else {}
+        return {**given, **({START: start} if start.is_dir() else {})}
+
     def contests(self, way: str, sizes: Sequence[int]) -> Iterator[tuple[int, Contest]]:
         """Yield (number of texts, contest) for each size below that of the collection, and for all texts."""
-        held = heldout.read(held_out_part(self.folder(way, 1) / "texts"))
+        held = heldout.read(held_out_part(self.folder(way, FIRST) / "texts"))
         contest = Contest.of_halves(held)
         total = len(contest.collection.documents)
         for size in [*(size for size in sizes if size < total), total]:
-            yield size, replace(contest, collection=among(contest.collection, size))
+            part = fitting(contest, size)
+            texts = of_size(part.collection, size)
+            yield len(texts.documents), replace(part, collection=texts)
 
-    def results(self, name: str, model: Path | None, contest: Contest) -> list[Result]:
-        """Return what BM25 (`model` None) or a model finds, alone and beside BM25."""
+    def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
+        """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
-        by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
-        if model is None:
-            return [contest.alone(name, "", False, by_words)]
         similarity = Prompted.of(load(str(model)), (), self.work / "cache", 16384, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
@@ -95,18 +116,20 @@ class Study:
         return {task: values.get("ndcg@10", values.get("mrr", 0.0)) for task, values in scores.items()}
 
 
-def among(texts: Collection, size: int) -> Collection:
+def fitting(contest: Contest, size: int) -> Contest:
+    """Return the contest with no more titles, in each half, than half as many as the texts that are ranked."""
+    choosing, judged = (rows[: size // 2] for rows in contest.rounds[0])
+    collection = contest.collection.part([*judged, *choosing])
+    rows = np.arange(len(collection.queries))
+    return Contest(collection, [(rows[len(judged) :], rows[: len(judged)])])
+
+
+def of_size(texts: Collection, size: int) -> Collection:
     """Return the collection with the texts that the queries ask for, and others, drawn with one seed, up to a size."""
     asked = np.unique(np.concatenate(texts.relevant))
     others = np.setdiff1d(np.arange(len(texts.documents)), asked)
     drawn = np.random.default_rng(0).permutation(others)[: max(0, size - len(asked))]
-    kept = np.sort(np.concatenate([asked, drawn]))
-    return replace(
-        texts,
-        documents=[texts.documents[row] for row in kept],
-        relevant=[np.searchsorted(kept, rows) for rows in texts.relevant],
-        names=texts.names and [texts.names[row] for row in kept],
-    )
+    return texts.among(np.sort(np.concatenate([asked, drawn])))
 
 
 def processor_seconds() -> float:
@@ -118,22 +141,34 @@ def processor_seconds() -> float:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     sizes = [int(size) for size in arguments.sizes.split(",")]
     study = Study(arguments.work, arguments.model, arguments.input, arguments.holdout_fraction, tuple(arguments.keys))
-    ways, seeds = arguments.ways.split(","), range(1, arguments.seeds + 1)
+    ways, seeds = arguments.ways.split(","), range(FIRST, FIRST + arguments.seeds)
     if unknown := [way for way in ways if way not in WAYS]:
         raise SystemExit(f"benchmark: --ways {unknown[0]}: choose from {', '.join(WAYS)}")
-    minutes = {way: round(statistics.mean(study.adapt(way, seed) for seed in seeds), 1) for way in ways}
+    if study.model is None and (needing := [way for way in ways if WAYS[way]]):
+        raise SystemExit(f"benchmark: --ways {needing[0]} needs --model; --ways texts does not")
+    minutes = {way: round(study.adapt(way), 1) for way in ways}
     rows: dict[str, dict[str, Any]] = {}
     for way in ways:  # each way holds out by its own tokenizer: BM25 and the model as it is are ranked anew
-        trained = {f"{way}, seed {seed}": study.folder(way, seed) / "run" / "model" for seed in seeds}
+        trained = {f"{way}, seed {seed}": study.train(way, seed) for seed in seeds}
         for size, contest in study.contests(way, sizes):
-            untrained = [*study.results(BM25, None, contest), *study.results(UNTRAINED, study.model, contest)]
-            runs = [study.results(name, model, contest) for name, model in trained.items()]
+            texts = contest.collection
+            by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
+            untrained = [contest.alone(BM25, "", False, by_words)]
+            for name, model in study.untrained(way).items():
+                untrained += study.results(name, model, contest, by_words)
+            runs = [study.results(name, model, contest, by_words) for name, model in trained.items()]
             rows.setdefault(way, {})[str(size)] = {**figures(untrained, runs, way), "titles": len(contest.judged)}
     judged = {}
     if arguments.data:
-        models = {UNTRAINED: study.model, **{way: study.folder(way, 1) / "run" / "model" for way in ways}}
+        given = {UNTRAINED: study.model} if study.model else {}
+        models = {**given, **{way: study.train(way, FIRST) for way in ways}}
         judged = {name: study.judged(name.replace(" ", "-"), model, arguments.data) for name, model in models.items()}
-    about = {"machine": machine(), "model": study.model.name, "seeds": arguments.seeds, "minutes": minutes}
+    about = {
+        "machine": machine(),
+        "model": study.model and study.model.name,
+        "seeds": arguments.seeds,
+        "minutes": minutes,
+    }
     return {**about, "ranked": rows, "judged": judged}
 
 
@@ -179,6 +214,7 @@ def table(result: Mapping[str, Any]) -> str:
             "| MRR among | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
             "|---" * (len(sizes) + 1) + "|",
         ]
+        lines.append("| held-out titles | " + " | ".join(f"{by_size[size]['titles']:,}" for size in sizes) + " |")
         for name in by_size[sizes[0]]["systems"]:
             cells = [in_words(by_size[size]["systems"][name]) for size in sizes]
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -201,8 +237,8 @@ def in_words(system: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = command(__doc__, "adapting")
-    for name, text in (("work", "folder of all results"), ("model", "sentence-transformers folder")):
-        parser.add_argument(f"--{name}", type=Path, required=True, metavar="DIR", help=text)
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all results")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="sentence-transformers folder; none: --ways texts")
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help="texts with titles, csv or jsonl")
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder with retrieval/, judged queries")
     parser.add_argument("--ways", default=",".join(WAYS), metavar="LIST", help="ways to adapt (default: all)")

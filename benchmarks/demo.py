@@ -29,6 +29,7 @@ import torch
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, UsageError, run_module, words
+from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text, merged
@@ -37,7 +38,7 @@ from clearspan.eval.report.html import write_report
 from clearspan.eval.report.outcome import task_figure
 from clearspan.eval.report.sections import report_lead, report_sections, terminal_summary
 from clearspan.eval.report.summary import Summary
-from clearspan.eval.request import NO_CACHE, Request
+from clearspan.eval.request import Request
 from clearspan.eval.results import Scored
 from clearspan.eval.run import evaluate, with_differences
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer

@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # takes a second to import
 HYBRID_WEIGHT = 0.7
 """Default weight of a model's scores beside BM25's (`scale_and_shift`)."""
 
+DEPTH = 1000
+"""A right text that ranks below this is not found."""
 DECIMALS = 6
 """Decimals of a score that rank. Those beyond are noise of float32: they differ for equal vectors, by their place in a
 product of matrices."""

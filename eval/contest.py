@@ -13,16 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common import same_text
-from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut
+from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut, is_of_picking_half
 from clearspan.eval.data.retrieval import Collection, Ints
 from clearspan.eval.files import DataError
-from clearspan.eval.models.hybrid import WEIGHTS, Beside, best_weight
+from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
-MOST_CHOOSING = 2000
-"""Most queries that choose."""
 BESIDE = " + BM25"
 """End of the name of a model beside BM25."""
 
@@ -83,7 +80,7 @@ class Contest:
     def crossed(cls, questions: HeldOut) -> "Contest":
         """Return the contest of questions, halved by their hashes."""
         collection = questions.collection
-        side = np.array([same_text.digest(query)[0] & 1 for query in collection.queries], bool)
+        side = np.array([is_of_picking_half(query) for query in collection.queries])
         one, other = np.flatnonzero(side), np.flatnonzero(~side)
         return cls(collection, [(one, other), (other, one)])
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Le, Lt
 
 from clearspan.common.compute import AUTO, Device, Precision
-from clearspan.common.encoder.cache import default_folder
+from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.model_forms import HYBRID, misnamed
@@ -22,7 +22,6 @@ from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName
 
 REPORT = "report.html"
-NO_CACHE = Path("none")
 
 
 def check_model(spec: str) -> None:
@@ -41,9 +40,6 @@ def check_name(text: str) -> None:
 
 
 MODEL = "model to score; may be repeated"
-CACHE = (
-    "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
-)
 PROMPTS = (
     "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none (default: those of encode_query "
     "and encode_document in retrieval and heldout, elsewhere the default prompt)"
@@ -120,10 +116,7 @@ class Request(Options):
     @property
     def cached(self) -> Path | None:
         """Folder of cached embeddings, or None for no cache."""
-        try:
-            return None if self.cache == NO_CACHE else self.cache or default_folder()
-        except OSError:  # the user has no home folder
-            return None
+        return folder_of(self.cache)
 
 
 def _check_device(device: str) -> None:

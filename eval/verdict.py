@@ -10,7 +10,7 @@ texts that picks checkpoints. The figures are of the other half. Their intervals
 the same bootstrap samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from clearspan.common.compute import AUTO, Compute, resolve
-from clearspan.common.progress import counted
+from clearspan.common.progress import counted, duration
 from clearspan.common.stemming import Words
 from clearspan.eval.contest import BESIDE, Contest, Result
 from clearspan.eval.data import heldout
@@ -38,9 +38,12 @@ FEWEST_DECIDING = 10
 """Fewest queries that decide: the bootstrap's intervals are too narrow for fewer."""
 TRAINED = "trained"
 """Name of the only trained model, which the sentence calls `the trained model`."""
+SAID_S = 30
+"""Seconds of embedding from which they are said before."""
 NUM_EXAMPLES = 3
 """Number of examples that the trained system wins, and of those that it loses."""
-_QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
+QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
+"""Task -> what a query is."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class Verdict:
         num_texts: number of texts that are ranked.
         num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
         systems: best first.
-        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one.
+        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one, or
+            BM25 unless that one finds more than BM25 beyond noise.
         best_trained, best_untrained: names of the two systems that are compared.
         difference: the best trained one's MRR minus the best untrained one's, in points; low, high: its 95 % interval.
         word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
@@ -161,6 +165,7 @@ def judge(
     compute: Compute | None = None,
     batch_tokens: int = 16384,
     progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Compare trained with untrained models, and BM25, in finding the texts of a dataset.
 
@@ -172,6 +177,7 @@ def judge(
         stemmer: language whose endings BM25 leaves out, as of `clearspan search`; None: words as they are.
         cached: folder of cached embeddings; None: no cache.
         compute: device and precision (default: the GPU if there is one, fp32).
+        say: is called with a line of each model whose embeddings will take more than half a minute.
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
@@ -192,6 +198,8 @@ def judge(
     for entrant in entrants:
         model = load(entrant.model, None, precision, device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
+        if (seconds := similarity.expected_s(documents)) > SAID_S:
+            say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(contest.collection.queries, documents)
         kind = (entrant.name, entrant.about, entrant.is_trained)
         found += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
@@ -228,9 +236,9 @@ def decide(
     word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
     if num_queries < FEWEST_DECIDING and word != "no difference":
         word = "no difference"
-        notes.insert(0, f"{counted(num_queries, _QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
+        notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
     by_name = {system.name: system for system in systems}
-    winner = trained if word == "better" else untrained
+    winner = trained if word == "better" else _without_training(untrained, results, examples)
     verdict = Verdict(
         task,
         num_queries,
@@ -251,10 +259,20 @@ def decide(
     return replace(verdict, sentence=_sentence(verdict, by_name))
 
 
+def _without_training(best: Result, results: Sequence[Result], examples: Mapping[str, Examples]) -> Result:
+    """Return what to take if training does not pay: the best system without it, or BM25, which needs no model either,
+    unless the best one finds more beyond noise.
+    """
+    words = next((each for each in results if each.name == BM25), best)
+    return best if difference(examples[words.name], examples[best.name]).low > 0 else words
+
+
 def in_words(system: System) -> str:
-    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`."""
+    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`. Weight 0 is BM25 itself."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
+    if system.weight == 0:
+        return f"{BM25} alone (weight 0 for {model})"
     return model if system.weight is None else f"{model} beside {BM25} (weight {system.weight:g})"
 
 
@@ -263,13 +281,19 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     among = f"{verdict.num_texts:,} texts"
     if verdict.num_collection > verdict.num_texts:
         among = f"a sample of {verdict.num_texts:,} of {verdict.num_collection:,} texts"
-    place = f"among {among}, {counted(verdict.num_queries, _QUERIES[verdict.task])}"
-    interval = f"[{verdict.low:+.1f}, {verdict.high:+.1f}]"
+    place = f"among {among}, {counted(verdict.num_queries, QUERIES[verdict.task])}"
+    interval = f"95 % interval [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     points = f"{abs(verdict.difference):.1f} MRR {'below' if verdict.difference < 0 else 'above'}"
     if verdict.word == "better":
         return f"take {trained}: it is {points} {untrained}, the best without training, {interval}, {place}"
+    if verdict.low == verdict.high == 0:  # weight 0, or training kept the model that it began with
+        same = "the same" if verdict.winner == verdict.best_untrained else f"what {untrained} finds"
+        return f"take {in_words(systems[verdict.winner])}: training brought nothing: {trained} finds {same}, {place}"
     noise = "" if verdict.word == "worse" else ", which may be chance"
-    return f"take {untrained}: {trained} is {points} it {interval}{noise}, {place}"
+    if verdict.winner != verdict.best_untrained:
+        other = f"{untrained}, the best without training, may find no more"
+        return f"take {verdict.winner}: {other}; {trained} is {points} that, {interval}{noise}, {place}"
+    return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 
 def _examples(trained: Result, untrained: Result, contest: Contest) -> list[Example]:

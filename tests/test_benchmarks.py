@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import cuda, demo, peer_trainer
+from benchmarks import adapting, cuda, demo, peer_trainer
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
+from clearspan.eval.contest import Contest
+from clearspan.eval.data.retrieval import Collection
 from clearspan.train.objectives import spans
 from tests.conftest import ROOT
 
@@ -49,6 +52,20 @@ sys.exit(pytest.main({words!r}))"""
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=ALONE, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
+
+
+@pytest.mark.parametrize("size", [20, 60])
+def test_fewer_texts_are_ranked_by_no_more_titles_than_they_hold_texts_of(size: int) -> None:
+    """Of 20 titles that choose weights and 20 that are judged: as many of each as fit, each with its own text."""
+    titles, texts, one = [f"title {n}" for n in range(40)], [f"text {n}" for n in range(100)], np.array([1])
+    whole = Collection(texts, titles, [np.array([n]) for n in range(40)], [one] * 40)
+    part = adapting.fitting(Contest(whole, [(np.arange(20, 40), np.arange(20))]), size)
+    assert len(part.judged) == len(part.choosing) == min(size // 2, 20)
+    ranked = adapting.of_size(part.collection, size)
+    assert len(ranked.documents) == len(set(ranked.documents)) == size
+    right = [ranked.documents[row] for (row,) in ranked.relevant]
+    assert right == [query.replace("title", "text") for query in ranked.queries]
+    assert {ranked.queries[row] for row in part.judged} <= {*titles[:20]}
 
 
 def test_the_demos_queries_are_of_held_out_modules_and_rank_the_bodies_of_all(tmp_path: Path) -> None:

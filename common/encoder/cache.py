@@ -26,6 +26,11 @@ from clearspan.common.files import atomic_write, cache_folder, remove_temporarie
 from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line, warn
 
+NO_CACHE = Path("none")
+CACHE = (
+    "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
+)
+"""What `--cache` takes."""
 Rows = NDArray[np.float32]
 Hashes = NDArray[np.uint64]
 Entries = NDArray[np.void]
@@ -38,9 +43,18 @@ _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
 """The form of the name of a file of ours, which may be deleted."""
 
 
-def default_folder() -> Path:
-    """Return the folder of all cached embeddings, if no other is named."""
-    return cache_folder() / "embeddings"
+def folder_of(option: Path | None) -> Path | None:
+    """Return the folder of all cached embeddings; None for no cache.
+
+    Args:
+        option: a folder, or NO_CACHE; None: the default folder, or no cache for a user without a home folder.
+    """
+    if option is not None:
+        return None if option == NO_CACHE else option
+    try:
+        return cache_folder() / "embeddings"
+    except OSError:
+        return None
 
 
 class Cache:

@@ -32,7 +32,7 @@ def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
     """Return the cache of a model's embeddings with a prompt; None without a folder, or for a model without a key.
 
     Args:
-        folder: the folder of all models' caches, such as `cache.default_folder()`.
+        folder: the folder of all models' caches, as `cache.folder_of` returns it.
     """
     key = model.cache_key(prompt) if folder else None
     return Cache(folder / key, model.dim) if folder and key else None

@@ -7,7 +7,6 @@ the hashes of a sample.
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from clearspan.common.records import DataError
 from clearspan.common.token_ids import without_prompt
 from clearspan.shards import Dataset, ShardError, keyed
 from clearspan.shards.manifest import ManifestError
+from clearspan.shards.schema import of_sort
 
 SEED = 0
 """Part of the key under which samples of ids, and places of crops, are drawn."""
 DECODED = 1024
 """Number of texts that are decoded at a time; `tokenizers` decodes them in several threads."""
-_POSITIVE = re.compile(r"positive(_\d+)?")
 Row = tuple[int, tuple[str, ...]]
 """The id of an example and its texts: one, or a title and the texts that it should find."""
 
@@ -94,7 +93,7 @@ class DatasetTexts:
                 yield from self._decoded(batch.slice(start, DECODED))
 
     def _decoded(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        names = ["tokens", *(name for name in batch.schema.names if _POSITIVE.fullmatch(name))]
+        names = ["tokens", *of_sort("positive", batch.schema.names)]
         columns = [self._texts(batch.column(name), name) for name in names]
         numbers = batch.column("id").to_pylist()
         for number, first, *others in zip(numbers, *columns, strict=True):

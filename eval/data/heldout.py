@@ -178,7 +178,9 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
             continue
         known.add(key)
         found = _titled(parts) if are_pairs else _cropped(parts[content][0], number)
-        half = ranked if row >= len(texts.held) else picks if texts.is_halved and _picks(parts[0]) else judged
+        half = ranked
+        if row < len(texts.held):
+            half = picks if texts.is_halved and is_of_picking_half(parts[0]) else judged
         (half if len(half) < limit else ranked).append(found)
     copies = len(texts.held) + len(texts.trained) - len(known)
     mine, other = (picks, judged) if picking else (judged, picks)
@@ -273,7 +275,7 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
     return collections
 
 
-def _picks(text: str) -> bool:
+def is_of_picking_half(text: str) -> bool:
     """Return whether a text, or the first of a pair, is of the half that picks checkpoints."""
     return bool(same_text.digest(text)[0] & 1)
 

@@ -7,14 +7,11 @@ A model's order of documents that no query is near to says little. BM25 chooses,
 model makes the score of that model low, and that of every other one high.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import BM25, first
-from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.data.retrieval import Collection
 
 NEAREST = 100
 """Most documents that one query brings."""
@@ -37,17 +34,7 @@ def narrowed(collection: Collection, most: int) -> Collection:
                 break
             if position >= 0:
                 chosen[position] = None
-    kept = np.array(sorted(chosen), np.int64)
-    return replace(
-        collection,
-        documents=[collection.documents[position] for position in kept],
-        relevant=[np.searchsorted(kept, positions) for positions in collection.relevant],
-        names=None if collection.names is None else _taken(collection.names, kept),
-    )
-
-
-def _taken(names: Sequence[str], kept: Ints) -> list[str]:
-    return [names[position] for position in kept]
+    return collection.among(np.array(sorted(chosen), np.int64))
 
 
 def _nearest(collection: Collection) -> NDArray[np.int64]:

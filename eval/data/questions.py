@@ -47,7 +47,6 @@ def read_questions(path: Path, data: Path) -> HeldOut:
     whole = training_part(data) or data
     folders = [folder for folder in (whole, whole / PART) if (folder / MANIFEST).is_file()]
     datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
-    datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
     documents, places, by_id = _ranked(queries, datasets)
     found: dict[bytes, tuple[str, set[int]]] = {}
     missing = []

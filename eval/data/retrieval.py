@@ -64,6 +64,18 @@ class Collection:
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
+    def among(self, kept: Ints) -> "Collection":
+        """Return all queries, and the documents at some positions, ascending; the relevant ones must be among them.
+
+        No query may be a document or have candidates of its own.
+        """
+        return replace(
+            self,
+            documents=[self.documents[position] for position in kept],
+            relevant=[np.searchsorted(kept, positions) for positions in self.relevant],
+            names=None if self.names is None else [self.names[position] for position in kept],
+        )
+
     def joined(self, others: "Collection") -> "Collection":
         """Return these queries and those of a collection of the same documents, without candidates of their own."""
         return replace(

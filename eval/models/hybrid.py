@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.model_forms import HYBRID
-from clearspan.common.ranking import DECIMALS, HYBRID_WEIGHT, scale_and_shift
+from clearspan.common.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
 from clearspan.eval.data.retrieval import Collection, Ints
 from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
@@ -24,6 +24,8 @@ from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors
 
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The weights of a model to choose from: from 0, BM25 alone, to 1, the model alone."""
+MOST_CHOOSING = 2000
+"""Most queries by which a weight is chosen."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Beside:
                     for right in collection.relevant[row]
                 ]
                 best = np.min(each, axis=0)
-                values[:, row] = np.where(best <= ranks.DEPTH, 1 / best, 0)
+                values[:, row] = np.where(best <= DEPTH, 1 / best, 0)
         return values
 
     def best_weight(self, collection: Collection) -> float:

@@ -19,6 +19,9 @@ from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
+NUM_TIMED = 64
+"""Number of texts whose embedding is timed."""
+
 
 class Prompted(Similarity):
     """A model that compares texts, each with the prompt of its side.
@@ -60,6 +63,15 @@ class Prompted(Similarity):
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
         """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32."""
         return self._others.embed(texts, keep)
+
+    def expected_s(self, documents: Sequence[str]) -> float:
+        """Return the seconds that embedding documents will take, by those of a few of them; 0 if they are cached."""
+        sample, embedder = documents[:: max(1, len(documents) // NUM_TIMED)], self._documents
+        embedder.embed(sample[:2])  # the first call of a model is slower
+        seconds, num_texts = embedder.encode_s, embedder.num_texts
+        embedder.embed(sample[: NUM_TIMED + 2])
+        num_new = embedder.num_texts - num_texts
+        return (embedder.encode_s - seconds) / num_new * len(documents) if num_new > NUM_TIMED / 2 else 0.0
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return the unit vectors of queries and documents, each (n, dim) float32; see `Embedder.ranking`."""

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import DECIMALS, rounded
+from clearspan.common.ranking import DECIMALS, DEPTH, rounded
 from clearspan.eval.data.retrieval import Collection, Ints
 from clearspan.eval.models.similarity import Floats, Vectors, products
 
-DEPTH = 1000
-"""Number of documents of a ranking; a right one beyond counts as not found."""
 BLOCK_SCORES = 1 << 24
 """Number of scores in memory at a time, of each of a few arrays: 64 MB of float32."""
 _STEP = 10.0**-DECIMALS

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.model_forms import HYBRID
 from clearspan.common.progress import counted
+from clearspan.common.ranking import DEPTH
 from clearspan.eval.details import Answer, Table
 from clearspan.eval.report.figures import Bar, Bars, best_first
 from clearspan.eval.report.summary import Summary, heading
@@ -280,7 +281,7 @@ def _reciprocal(answer: Answer) -> float:
 
 
 def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) -> Table:
-    ranks = [f"rank {each.rank:,}" if each.rank else "not among the first 1,000" for each in (best, other)]
+    ranks = [f"rank {each.rank:,}" if each.rank else f"not among the first {DEPTH:,}" for each in (best, other)]
     rows: list[tuple[Any, ...]] = [("query", cut(best.query)), ("right text", cut(best.right))]
     for name, answer in zip(names, (best, other), strict=True):
         if answer.rank != 1:

@@ -20,15 +20,13 @@ from clearspan.eval.data.dataset_texts import SEED
 from clearspan.eval.data.heldout_folders import FOLDER, find
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.hybrid import Hybrid
+from clearspan.eval.models.hybrid import MOST_CHOOSING, Hybrid
 from clearspan.eval.models.ranks import ranks
 from clearspan.eval.models.similarity import Similarity, Vectors
 from clearspan.eval.tasks.retrieval import RetrievalTask
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 HEADLINE = ("mrr", "recall@1", "recall@10")
-MOST_PICKING = 2000
-"""Most queries by which a weight is chosen."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class HeldOutTask(RetrievalTask):
         """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
-        number = min(MOST_PICKING, len(self.picking.queries))
+        number = min(MOST_CHOOSING, len(self.picking.queries))
         picking = self.picking.part(range(number))
         beside = run.embedder.beside([*picking.queries, *self.collection.queries], self.collection.documents)
         weight = beside.part(slice(number)).best_weight(picking)

@@ -23,10 +23,9 @@ import pytrec_eval
 from numpy.typing import NDArray
 
 from clearspan.common.progress import Bar
-from clearspan.common.ranking import first
+from clearspan.common.ranking import DEPTH, first
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Answer, Cell, Details, Table
-from clearspan.eval.models.ranks import DEPTH
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each

@@ -49,6 +49,9 @@ BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it beg
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
 """Usual names of a field with a title, the likelier ones first."""
+IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
+LINKS = ("url", "link", "href", "uri")
+"""Usual names of a field with an id, and with a link."""
 MOST_FIELDS = 20
 EMPTY = "empty"
 """The reason for which a text that is empty or null is filtered, whatever the kind and the format."""

@@ -21,7 +21,7 @@ from annotated_types import Ge
 
 from clearspan.common import same_text, words
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
-from clearspan.common.encoder.cache import default_folder
+from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load
@@ -46,10 +46,8 @@ from clearspan.shards.schema import numbered, of_sort
 
 VERSION = 1
 """Version of how negatives are chosen, increased whenever that changes: part of the fingerprint."""
-NO_CACHE = Path("none")
 MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
 PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
-CACHE = "folder that caches embeddings, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
 AMONG = "search among this many texts, chosen by their hashes (default: all)"
 
 
@@ -201,9 +199,10 @@ class Mine(ChoiceOptions):
             raise PipelineError(one_line(error)) from None
 
     def _embedder(self, model: FolderEncoder, prompt: str, compute: Compute) -> Embedder:
-        folder = None if self.cache == NO_CACHE else self.cache or default_folder()
         tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
-        return Embedder(encode_of(model, prompt, tokens, not self.quiet), cache_of(model, prompt, folder))
+        return Embedder(
+            encode_of(model, prompt, tokens, not self.quiet), cache_of(model, prompt, folder_of(self.cache))
+        )
 
     def _pool(self, texts: list[str]) -> np.ndarray | None:
         """Return the numbers of the texts to search among; None for all."""

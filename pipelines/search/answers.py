@@ -10,12 +10,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from clearspan.common.queries import Query
+from clearspan.common.ranking import DEPTH
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.search.texts import DOCUMENT, Texts
 from clearspan.shards.schema import FIELD
-
-DEPTH = 1000
-"""A right text that ranks below this is not found."""
 
 
 @dataclasses.dataclass(frozen=True)

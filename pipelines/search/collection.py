@@ -53,18 +53,22 @@ class Settings:
         model: path of the model's folder, relative to the folder; None: it must be named.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
+        prompt_name: the model's prompt before each query; None: its prompt of queries.
     """
 
     vectors: str
     model: Any = None
     weight: Any = None
     stemmer: Any = None
+    prompt_name: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str | None):
             raise ValueError("model must be a path or null")
         if self.weight is not None and not (type(self.weight) in (int, float) and 0 <= self.weight <= 1):
             raise ValueError("weight must be a number from 0 to 1, or null")
+        if not isinstance(self.prompt_name, str | None):
+            raise ValueError("prompt_name must be a name or null")
         Words(self.stemmer)
 
 
@@ -74,6 +78,7 @@ def write_collection(
     model: str | Path | None = None,
     weight: float | None = None,
     stemmer: str | None = None,
+    prompt_name: str | None = None,
 ) -> Path:
     """Write search.json, which makes a folder a collection to search; return its path.
 
@@ -81,9 +86,10 @@ def write_collection(
         vectors: the dataset of vectors. model: the folder of the model that made it.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words; None: words as they are.
+        prompt_name: the model's prompt before each query; None: its prompt of queries.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = Settings(str(paths[0]), paths[1], weight, stemmer)
+    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name)
     write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
     return Path(folder) / NAME
 
@@ -120,13 +126,16 @@ class Collection:
         model: the model's folder; None if only BM25 can search.
         weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
         words: what BM25 compares of a text.
+        prompt_name: the prompt before each query in searches that name none; None: the model's prompt of queries.
         options: the options that made the vectors, by name.
         texts: the rows of all collections.
     """
 
-    def __init__(self, texts: Texts, model: str | None, weight: float, words: Words, device: str) -> None:
+    def __init__(
+        self, texts: Texts, model: str | None, weight: float, words: Words, device: str, prompt_name: str | None = None
+    ) -> None:
         self.folder, self.folders = texts.folders[0], list(texts.folders)
-        self.model, self.weight, self.words = model, weight, words
+        self.model, self.weight, self.words, self.prompt_name = model, weight, words, prompt_name
         self.options = options_of(texts.datasets[0])
         self.texts, self._device, self._lock = texts, device, threading.Lock()
 
@@ -174,7 +183,7 @@ class Collection:
         except ValueError as error:
             raise UsageError(str(error)) from None
         weight = 1.0 if first.weight is None else float(first.weight)
-        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device)
+        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device, first.prompt_name)
 
     @property
     def num_texts(self) -> int:
@@ -205,6 +214,14 @@ class Collection:
         """The model's prompts."""
         return Prompts.read(Path(self._model_folder))
 
+    def query_prompt(self, name: str | None = None) -> str:
+        """Return the prompt before each query: that of a name, or the collection's.
+
+        Raises:
+            EncoderError: the model has no such prompt.
+        """
+        return self.prompts.of_side(QUERY, self.prompt_name if name is None else name)
+
     @property
     def vectors_prompt(self) -> str:
         """The prompt before each text of the collection."""
@@ -234,7 +251,8 @@ class Collection:
             queries: a text, or several.
             weight: weight of the model's scores beside BM25's, 0 to 1; None: the collection's own. 0 loads no model.
             where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
-            prompt_name: the model's prompt before each query, or `none`; None: its prompt of queries.
+            prompt_name: the model's prompt before each query, or `none`; None: the collection's, which is the model's
+                prompt of queries if search.json names no other.
 
         Raises:
             UsageError: an argument cannot be used.
@@ -309,8 +327,9 @@ class Collection:
             UsageError: the model has no such prompt.
             PipelineError: the model is not the one that made the vectors, or cannot embed a query.
         """
+        prompt_name = self.prompt_name if prompt_name is None else prompt_name
         try:
-            self.prompts.of_side(QUERY, prompt_name)
+            self.query_prompt(prompt_name)
         except EncoderError as error:
             raise UsageError(str(error)) from None
         try:

@@ -20,10 +20,10 @@ from clearspan.common.compute import AUTO, Compute, Device
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.common.queries import Query, read_queries
-from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
 from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.kinds.vector_options import PROMPT, check_device, check_folder
-from clearspan.pipelines.search.answers import DEPTH, Answers
+from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition, ConditionError
@@ -140,9 +140,9 @@ class Search(Options):
         made: dict[str, Any] = {"weight": weight}
         if weight:
             prompts = collection.prompts
-            made |= {"compute": collection.compute, "prompt": prompts.of_side(QUERY, self.prompt_name)}
+            made |= {"compute": collection.compute, "prompt": collection.query_prompt(self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
-            made["unused"] = "" if self.prompt_name else prompts.unused(QUERY)
+            made["unused"] = "" if self.prompt_name or collection.prompt_name else prompts.unused(QUERY)
         return Results(collection.folders, self.texts, hits, answers, **made)
 
 

@@ -50,7 +50,7 @@ class Block:
     @property
     def ids(self) -> np.ndarray:
         """The ids of the rows; of chunks, those of their documents: int64."""
-        names = [(batch, "document" if DOCUMENT in batch.schema.names else "id") for _, batch in self.parts]
+        names = [(batch, DOCUMENT if DOCUMENT in batch.schema.names else "id") for _, batch in self.parts]
         return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
 
     def vectors(self) -> np.ndarray:

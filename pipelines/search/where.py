@@ -24,8 +24,11 @@ from clearspan.shards.schema import FIELD
 
 MOST_CHARACTERS = 10_000
 MOST_DEPTH = 100
+NAME = r"[^\W\d]\w*(?:\.\w+)*"
+"""A name that needs no backticks, unless it is a word of WORDS or CONSTANTS."""
 TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|<>|[<>=!]=|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[^\W\d]\w*(?:\.\w+)*|.""",
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|<>|[<>=!]=|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|"""
+    rf"{NAME}|.",
     re.DOTALL,
 )
 """A text, a field's name in backticks, a sign of two characters, a number, a word, or any other character."""
@@ -46,6 +49,12 @@ EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
 
 class ConditionError(ValueError):
     """A condition cannot be used. The message says why and what to do."""
+
+
+def named(field: str) -> str:
+    """Return a field's name as a condition writes it, in backticks if need be."""
+    is_plain = re.fullmatch(NAME, field) and field.lower() not in {*WORDS, *CONSTANTS}
+    return field if is_plain else f"`{field}`"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ tokenizer must not be shared between threads, and a search uses every core.
 """
 
 import dataclasses
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -17,10 +16,11 @@ from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text_inputs import TITLES
+from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, TITLES
 from clearspan.pipelines.search.collection import NAME as SETTINGS
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.where import named
 from clearspan.pipelines.serve.passages import marked, passage, telling_words
 from clearspan.shards import storage
 
@@ -28,11 +28,9 @@ MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
 """Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
 PASSAGE = 260
 """Number of characters of a text that the page shows before it is unfolded."""
-NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
-"""A field's name that a condition need not quote."""
 HEADINGS = (*TITLES, "name")
 """Fields that can be the heading of a hit."""
-UNUSUAL = (*HEADINGS, "id", "url", "link", "href", "uri")
+UNUSUAL = (*HEADINGS, *IDS, *LINKS)
 """Fields by which few filter."""
 
 
@@ -194,7 +192,7 @@ def example(fields: Mapping[str, Any]) -> str:
         for name, value in usable.items():
             if isinstance(value, kind) and not isinstance(value, bool) and 0 < len(str(value)) <= most:
                 shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value - 1)
-                return f"{name if NAME.fullmatch(name) else f'`{name}`'} {sign} {shown}"
+                return f"{named(name)} {sign} {shown}"
     return ""
 
 

@@ -11,9 +11,11 @@ import torch
 
 import clearspan
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt import running
+from clearspan.adapt import running, state
 from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError
+from clearspan.common.compute import Compute
+from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal
 from clearspan.eval.api import load_model
 from clearspan.eval.verdict import Entrant, judge
@@ -213,3 +215,51 @@ def test_bad_input_is_one_line(
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
     monkeypatch.setattr(running, "run_module", refuse)
     assert complaint() == "the command's own line\n"
+
+
+@pytest.mark.parametrize("form", ["{model}", "static:{model}"])
+def test_one_precision_of_embedding_is_given_to_all_that_embed_by_the_transformer(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a call that continues on another machine it is that of the finished steps; static models have none."""
+    titled, model = tmp_path / "titled.csv", tmp_path / "model"
+    titled.write_text("id,title,abstract\n1,an owl,it hunts at night\n2,a fox,it hunts by day\n")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run", "--model", form.format(model=model)]
+    embedding = ["judge"] if form.startswith("static:") else ["mine", "judge", "embed"]
+
+    def given(*more: str) -> dict[str, str]:
+        assert adapt.main([*line, *more]) == 0
+        printed = capsys.readouterr().out
+        assert printed.count("a line of reasons") == (not more and not (tmp_path / "out").exists())
+        commands = re.findall(r"(?m)^\d/\d (\w+): .*\n\$ (.*)", printed)
+        return {name: found[1] for name, words in commands if (found := re.search(r"--precision=(\w+)", words))}
+
+    monkeypatch.setattr(state, "resolve", lambda *_: Compute("cpu", "bf16", "a line of reasons"))
+    assert given() == dict.fromkeys(embedding, "bf16")
+    assert given("--precision", "fp32") == dict.fromkeys(embedding, "fp32")
+    (tmp_path / "out").mkdir()
+    saved = {"format": state.FORMAT, "steps": {}, "given": model_sha256(model), "precision": "fp32"}
+    (tmp_path / "out" / STATE).write_bytes(seal(saved))
+    assert given() == dict.fromkeys(embedding, "fp32")
+
+
+def test_the_encoder_behind_a_static_model_takes_part_unless_it_is_left_out(
+    static_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    titled, model = tmp_path / "titled.csv", tmp_path / "owl"
+    titled.write_text("id,title,abstract\n1,an owl,it hunts at night\n2,a fox,it hunts by day\n")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run", "--precision", "bf16"]
+    said = f"({model} itself embeds them all, which may take longest: --skip-given leaves it out)"
+    for more, takes_part in ((), True), (("--skip-given",), False):
+        assert adapt.main([*line, "--model", f"static:{model}", *more]) == 0
+        printed = capsys.readouterr().out
+        assert [f"--untrained=owl={model}" in printed, said in printed] == [takes_part, takes_part]
+        assert ("--precision=bf16" in printed) == takes_part and "untrained static=" in printed
+    assert adapt.main([*line, "--model", f"static:{static_model}"]) == 0
+    assert "--skip-given" not in capsys.readouterr().out, "a static model embeds fast"
+    assert adapt.main([*line, "--model", str(model), "--skip-given"]) == 2
+    assert "--skip-given has no effect without --model static:DIR" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """What `adapt` delivers: the model of the winner, whatever an earlier, killed call left, and a folder to search."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_the_winners_model_and_weight_are_delivered(
     assert winner in (out / "report.html").read_text()
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     state: dict[str, dict[str, str]] = {"steps": {}}
     delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
@@ -62,3 +63,11 @@ def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pyt
     assert (options.output / "model.damaged/config.json").read_text() == "mine"
     assert (options.output / "model/config.json").read_text() == "owl"
     assert "of which it was a copy: moved to " in capsys.readouterr().out
+
+
+def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: Adapt) -> None:
+    outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
+    named = dataclasses.replace(options, prompt_name=("none",))
+    delivery.deliver(outcome, state, named)
+    delivery.finish(outcome, state, named)
+    assert unseal((options.output / "search.json").read_bytes())["prompt_name"] == "none"

@@ -37,7 +37,7 @@ def test_the_winner_says_which_model_is_delivered_and_its_weight(winner: str, mo
     assert list(found["mrr"].items())[:2] == [("trained + BM25", 50.0), ("trained", 49.0)]
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(("number", "decides"), [(FEW, "questions"), (FEW - 1, "titles")])
 def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, decides: str) -> None:
     both = Verdicts(verdict("trained"), verdict("owl", "questions", number))

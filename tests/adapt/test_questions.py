@@ -27,7 +27,7 @@ def asked(tmp_path: Path, articles: Path, lines: str, *more: str, code: int = 0)
     return [tuple(json.loads(row).values()) for row in out.read_text().splitlines()] if out.is_file() else []
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 def test_an_id_is_that_of_a_record_and_a_text_is_itself(tmp_path: Path, articles: Path) -> None:
     by_id = "query,id\nWho flies silently?,7\nWho hunts by day?,8\n"
     wanted = [("Who flies silently?", OWLS), ("Who hunts by day?", FOXES)]
@@ -39,7 +39,7 @@ def test_an_id_is_that_of_a_record_and_a_text_is_itself(tmp_path: Path, articles
     assert asked(tmp_path, articles.with_suffix(".jsonl"), by_id, "--id-field", "id") == wanted
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(
     ("lines", "more", "complaint"),
     [

@@ -25,3 +25,11 @@ def test_the_recipe_follows_from_texts_and_model(
     assert adapt_recipe.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
     titled = adapt_recipe.choose(num_texts, median, is_static, has_titles=True)
     assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
+
+
+def test_a_static_encoder_reads_few_titles_few_times() -> None:
+    """Of many it reads as many as the recipe says."""
+    assert adapt_recipe.most_steps(2_400, 512, is_static=True) == 23
+    assert adapt_recipe.most_steps(36_550, 512, is_static=True) > 300
+    assert adapt_recipe.most_steps(40, 16, is_static=True) == 12 and adapt_recipe.most_steps(3, 8, True) == 4
+    assert adapt_recipe.most_steps(2_400, 48, is_static=False) == adapt_recipe.MOST_STEPS

@@ -105,7 +105,7 @@ def recomputed(folder: Path, verdict: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.exhaustive
 def test_the_figures_are_those_of_numpy_among_all_texts(adapted: Path, rows: list[Row]) -> None:
     state = json.loads((adapted / "adapt.json").read_text())
@@ -148,7 +148,7 @@ def test_a_start_that_is_damaged_or_gone_is_made_again(adapted: Path, capsys: py
     assert json.loads((adapted / "adapt.json").read_text())["mrr"] == state["mrr"]
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.exhaustive
 def test_questions_are_added_to_a_finished_folder_and_nothing_is_trained(
     adapted: Path, rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -178,7 +178,7 @@ def test_questions_are_added_to_a_finished_folder_and_nothing_is_trained(
     assert result.others["questions"]["mrr"] == found[1] and result.weight == state["weight"]
 
 
-@pytest.mark.guarantee("verdict-among-all-texts")
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.exhaustive
 def test_titles_that_say_nothing_of_their_texts_are_never_found_better(
     rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]

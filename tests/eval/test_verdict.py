@@ -101,7 +101,7 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     verdict = judge(entrants(models, "pairs", "embed"), dataset)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
     texts = [parts[1] for parts in (*held.values(), *trained.values())]
-    picks = np.array([heldout._picks(title) for title, _ in held.values()])
+    picks = np.array([heldout.is_of_picking_half(title) for title, _ in held.values()])
     titles = [title for title, _ in held.values()]
     assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
@@ -166,8 +166,15 @@ def embed(texts):
 
 
 @pytest.mark.slow
-def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(wikitext_shards: Path, models: str) -> None:
-    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards)
+def test_a_text_without_a_title_is_found_by_a_crop_among_crops_of_all(
+    wikitext_shards: Path, models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearspan.eval.verdict.SAID_S", 0)
+    said: list[str] = []
+    verdict = judge(entrants(models, "embed", "pairs"), wikitext_shards, say=said.append)
+    assert [line[: line.index(" takes about ")] for line in said] == [
+        f"{name}: embedding 121 texts" for name in ("trained", "pairs")
+    ]
     assert (verdict.task, verdict.num_texts, verdict.num_queries) == ("crops", 121, 23)
     assert "among 121 texts, 23 held-out texts" in verdict.sentence
 
@@ -240,16 +247,36 @@ def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
 
 
 @pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (0.0, "BM25 alone (weight 0 for the trained model)"),
+        (0.3, "the trained model beside BM25 (weight 0.3)"),
+        (None, "the trained model"),
+    ],
+)
+def test_training_that_changes_no_rank_is_said_to_have_brought_nothing(weight: float | None, said: str) -> None:
+    name = "trained" if weight is None else "trained + BM25"
+    verdict = decide([result("BM25", [2] * 20), result(name, [2] * 20, weight=weight)], contest(), "titles", TEXTS)
+    assert verdict.word == "no difference"
+    assert verdict.sentence.startswith(f"take BM25: training brought nothing: {said} finds the same, among 60 texts")
+
+
+@pytest.mark.parametrize(
     ("before", "after", "word", "start"),
     [
         (
             [4] * 20,
             [1] * 20,
             "better",
-            "take the trained model: it is 75.0 MRR above BM25, the best without training, ",
+            "take the trained model: it is 75.0 MRR above BM25, the best without training, 95 % interval [",
         ),
-        ([1] * 20, [4] * 20, "worse", "take BM25: the trained model is 75.0 MRR below it ["),
-        ([1, 2] * 10, [2, 1] * 10, "no difference", "take BM25: the trained model is 0.0 MRR above it ["),
+        ([1] * 20, [4] * 20, "worse", "take BM25: the trained model is 75.0 MRR below it, 95 % interval ["),
+        (
+            [1, 2] * 10,
+            [2, 1] * 10,
+            "no difference",
+            "take BM25: the trained model is 0.0 MRR above it, 95 % interval [",
+        ),
     ],
 )
 def test_the_word_and_the_winner_follow_the_interval(
@@ -262,6 +289,15 @@ def test_the_word_and_the_winner_follow_the_interval(
     won = [each for each in verdict.examples if each.rank < each.rank_untrained]
     lost = [each for each in verdict.examples if each.rank > each.rank_untrained]
     assert (len(won), len(lost)) == {"better": (3, 0), "worse": (0, 3), "no difference": (3, 3)}[word]
+
+
+@pytest.mark.parametrize(("of_model", "winner"), [([2, 9] * 10, "BM25"), ([1] * 20, "MiniLM")])
+def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int], winner: str) -> None:
+    """Even if it was the best one among the titles that choose, which is noise where no system finds anything."""
+    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, chosen_by=0.6), result("trained", [4] * 20)]
+    verdict = decide(systems, contest(), "titles", TEXTS)
+    assert (verdict.best_untrained, verdict.winner) == ("MiniLM", winner)
+    assert verdict.sentence.startswith(f"take {winner}: ")
 
 
 def test_few_questions_do_not_decide_and_are_said() -> None:

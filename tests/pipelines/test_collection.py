@@ -1,9 +1,11 @@
 """A collection: what search.json says, and searches of a folder that is opened once."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import NAME, Collection, write_collection
 from tests.pipelines.conftest import Command
@@ -27,6 +29,20 @@ def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, 
     (hits,) = collection.search([TEXTS[0]], 2)
     assert hits[0].text == TEXTS[0] and hits[0].collection == str(tmp_path / "adapted") and len(hits) == 2
     assert Collection.open(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
+
+
+def test_the_prompt_that_a_folder_names_is_before_each_query(
+    made: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_collection(tmp_path, made, encoder, prompt_name="passage")
+    collection = Collection.open(tmp_path)
+    scores = [collection.search("owl", 1, prompt_name=name)[0][0].score for name in (None, "passage", "query")]
+    assert scores[0] == scores[1] != scores[2]
+    assert command(["search", str(tmp_path), "owl", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prompt"] == "passage: " and found["results"][0]["hits"][0]["score"] == scores[0]
+    with pytest.raises(ValueError, match="prompt_name must be a name or null"):
+        write_collection(tmp_path, made, encoder, prompt_name=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("damage", ['{"vectors": "out"}', "{", '{"vectors": "out", "sha256": "0"}'])

@@ -331,6 +331,7 @@ def test_a_collection_that_nothing_can_search_is_refused(
         ({"id": 7, "title": "Owls", "lang": "it's", "year": 2021}, "year > 2020"),
         ({"title": "Owls", "url": "https://x", "lang": "it's"}, "lang = 'it''s'"),
         ({"draft": True, "first author": "Ada", "meta.lang": "de"}, "`first author` = 'Ada'"),
+        ({"in": "Berlin", "doc_id": 7}, "`in` = 'Berlin'"),
         ({"text": "a long text that nobody would type here", "empty": "", "none": None}, ""),
     ],
 )

@@ -30,7 +30,7 @@ from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives.spans import draw
 from clearspan.train.options import RecipeError
 from clearspan.train.prompts import prompt_tokens, trained_prompts
-from clearspan.train.selection.dev_score import judging
+from clearspan.train.selection.dev_score import picking
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 
 PROMPTS = {"query": "query: ", "document": "passage: ", "same": "compare "}
@@ -67,7 +67,7 @@ def adapted(source: Path, titled: Path, tmp_path_factory: pytest.TempPathFactory
     output = tmp_path_factory.mktemp("adapted") / "out"
     words = ["--input", str(titled), "--model", str(source), "--output", str(output), "--holdout-fraction", "0.3"]
     keys = ["training.epochs=0", "training.max_steps=4", "data.text.batch_size=16", "training.bf16=false"]
-    assert adapt.main([*words, "--quiet", *keys]) == 0
+    assert adapt.main([*words, "--quiet", "--precision", "fp32", *keys]) == 0
     return output
 
 
@@ -100,7 +100,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
     mrr = json.loads((adapted / "adapt.json").read_text())["mrr"]
     judged = heldout.read(adapted / "texts").collection
     recipe = yaml.safe_load((adapted / "run/recipe.yaml").read_text())
-    picking = judging(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
+    queries = picking(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
     def with_prompts(path: Path) -> Prompted:
         model = load_model(path)  # whose vectors are the library's, by the test above
@@ -109,7 +109,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
 
     for name, path in ((source.name, source), ("trained", adapted / "run/model")):
         assert mrr[name] == pytest.approx(mean_mrr(with_prompts(path), [judged]), abs=1e-3)
-    picked = mean_mrr(with_prompts(adapted / "run/model"), [picking])
+    picked = mean_mrr(with_prompts(adapted / "run/model"), [queries])
     lines = map(json.loads, (adapted / "run/metrics.jsonl").read_text().splitlines())
     scores = [line["dev_score"] for line in lines if "dev_score" in line]
     assert max(scores) == pytest.approx(picked, abs=1e-2)

@@ -81,12 +81,12 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
 
     @functools.cache  # read by the rank that evaluates, when it first does
     def collections() -> list[Collection]:
-        return [judging(*each, recipe.training.eval_texts) for each in folders]
+        return [picking(*each, recipe.training.eval_texts) for each in folders]
 
     return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections())
 
 
-def judging(path: str, validation: str, most: int) -> Collection:
+def picking(path: str, validation: str, most: int) -> Collection:
     """Return the queries that pick checkpoints of a dataset, at most `most` / 2, among at most `most` of its texts.
 
     Args:

@@ -145,7 +145,7 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     assert len(rows) == Dataset(part).num_examples > 100
     halves: tuple[set[str], set[str]] = (set(), set())
     for _, (each,) in rows:
-        halves[heldout._picks(each)].add(" ".join(each.casefold().split()))
+        halves[heldout.is_of_picking_half(each)].add(" ".join(each.casefold().split()))
     assert not halves[0] & halves[1] and min(map(len, halves)) > 10
     held = read(part)
     assert held.picking is not None and held.picking.documents is held.collection.documents
