@@ -26,6 +26,7 @@ from clearspan.common.options import Flag, Options
 from clearspan.common.options import run as run_command
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
+from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
 from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 
@@ -41,6 +42,7 @@ class Judging(Options):
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
     trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
     untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
+    stemmer: Annotated[str | None, Flag("as of `clearspan search`", "LANGUAGE", choices=STEMMERS)] = None
     queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
     prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
     precision: Precision = "fp32"
@@ -97,6 +99,7 @@ def work(options: Judging) -> int:
         judge,
         options.entrants,
         options.data,
+        stemmer=options.stemmer,
         prompt_name=options.prompt_name,
         cached=folder_of(None),
         compute=resolve(AUTO, options.precision),
@@ -113,6 +116,7 @@ def work(options: Judging) -> int:
 def fingerprint(options: Judging) -> str:
     """Return a hash of everything that the verdicts depend on."""
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
+    models += [("stemmer", options.stemmer)] if options.stemmer else []
     parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}

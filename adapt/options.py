@@ -13,6 +13,8 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
+from clearspan.common.stemming import STEMMERS
+from clearspan.pipelines.errors import PipelineError, check_extra
 
 if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
@@ -25,6 +27,7 @@ ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default 
 QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
+STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
@@ -50,6 +53,7 @@ class Adapt(Options):
     skip_given: Annotated[bool, Flag(SKIPPED)] = False
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
+    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     dry_run: Annotated[bool, Flag("print the commands; run none")] = False
     quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
 
@@ -57,6 +61,11 @@ class Adapt(Options):
         """Raise UsageError for options that do not fit together, with each other or with the texts."""
         if self.queries and not self.queries.is_file():
             raise UsageError(f"--queries {self.queries}: no such file")
+        if self.stemmer:
+            try:
+                check_extra("search", "Stemmer", what=f"--stemmer {self.stemmer}")
+            except PipelineError as error:
+                raise UsageError(str(error)) from None
         if self.fields and self.alone:
             raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
         if self.fields and len(self.fields) != 2:

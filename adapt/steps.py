@@ -152,6 +152,7 @@ def _file(options: Adapt) -> Path:
 def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     untrained = [f"{name}={path}" for name, path in options.untrained.items()]
     line: dict[str, Option] = {"data": texts, "trained": options.trained, "untrained": untrained}
+    line["stemmer"] = options.stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
     line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)
     what = "held-out titles" if options.titles else "crops of held-out texts"

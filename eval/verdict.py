@@ -19,6 +19,7 @@ import numpy as np
 
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.progress import counted, duration
+from clearspan.common.stemming import Words
 from clearspan.eval.contest import BESIDE, Contest, Result
 from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout_folders import held_out_part
@@ -159,6 +160,7 @@ def judge(
     queries: Path | None = None,
     *,
     prompt_name: tuple[str, ...] = (),
+    stemmer: str | None = None,
     cached: Path | None = None,
     compute: Compute | None = None,
     batch_tokens: int = 16384,
@@ -172,6 +174,7 @@ def judge(
         data: a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`), which are judged instead of the dataset's held-out titles.
         prompt_name: as of `clearspan eval`.
+        stemmer: language whose endings BM25 leaves out, as of `clearspan search`; None: words as they are.
         cached: folder of cached embeddings; None: no cache.
         compute: device and precision (default: the GPU if there is one, fp32).
         say: is called with a line of each model whose embeddings will take more than half a minute.
@@ -189,7 +192,7 @@ def judge(
         contest, task = Contest.crossed(held), "questions"
     device, precision = (compute or resolve(AUTO, "fp32"))[:2]
     documents = contest.collection.documents
-    words = Lexical("bm25").ranking(contest.collection.queries, documents)
+    words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
     found = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:

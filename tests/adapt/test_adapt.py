@@ -18,6 +18,7 @@ from clearspan.common.compute import Compute
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal
 from clearspan.eval.api import load_model
+from clearspan.eval.verdict import Entrant, judge
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +141,16 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
     assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
     assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
+
+
+@pytest.mark.exhaustive
+def test_the_verdict_and_searches_have_the_same_stemmer(arguments: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "adapted"
+    assert adapt.main([*arguments, "--stemmer", "english", "training.max_steps=2", "data.text.batch_size=128"]) == 0
+    assert clearspan.open_collection(output).words.stemmer == "english"
+    entrant = Entrant("trained", str(output / "run/model"), "", is_trained=True)
+    scores = [judge([entrant], output / "texts", stemmer=word).system("BM25").mrr for word in ("english", None)]
+    assert json.loads((output / STATE).read_text())["mrr"]["BM25"] == scores[0] != scores[1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
+from clearspan.common.stemming import PLAIN, Words
 from clearspan.common.words import words
 from clearspan.eval.data.retrieval import Collection, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
@@ -34,6 +35,13 @@ def test_cosines_are_those_of_scikit_learn(
     documents_there = vectorizer.fit_transform(cranfield.documents)
     expected = cosine_similarity(vectorizer.transform(cranfield.queries), documents_there)
     np.testing.assert_allclose((queries @ documents.T).toarray(), expected, atol=1e-6)
+
+
+def test_a_stemmer_finds_other_forms_of_a_word() -> None:
+    texts = ["The owl hunts mice.", "Rain in the north."]
+    for of, found in ((PLAIN, 0), (Words("english"), 1)):
+        queries, documents = Lexical("bm25", of).ranking(["owls hunting"], texts)
+        assert np.count_nonzero((queries @ documents.T).toarray()) == found
 
 
 @pytest.mark.slow
