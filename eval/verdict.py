@@ -240,21 +240,21 @@ def decide(
     by_name = {system.name: system for system in systems}
     winner = trained if word == "better" else _without_training(untrained, results, examples)
     verdict = Verdict(
-        task,
-        num_queries,
-        num_texts,
-        num_collection,
-        tuple(sorted(systems, key=lambda system: -system.mrr)),
-        winner.name,
-        trained.name,
-        untrained.name,
-        change.value,
-        change.low,
-        change.high,
-        word,
-        "",
-        tuple(notes),
-        tuple(_examples(trained, untrained, contest)),
+        task=task,
+        num_queries=num_queries,
+        num_texts=num_texts,
+        num_collection=num_collection,
+        systems=tuple(sorted(systems, key=lambda system: -system.mrr)),
+        winner=winner.name,
+        best_trained=trained.name,
+        best_untrained=untrained.name,
+        difference=change.value,
+        low=change.low,
+        high=change.high,
+        word=word,
+        sentence="",
+        notes=tuple(notes),
+        examples=tuple(_examples(trained, untrained, contest)),
     )
     return replace(verdict, sentence=_sentence(verdict, by_name))
 

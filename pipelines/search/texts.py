@@ -97,8 +97,8 @@ class Texts:
     """The texts of datasets.
 
     Attributes:
-        datasets: they. folders: the name of each for hits.
-        num_rows: number of rows of all.
+        datasets: the datasets of vectors. folders: the name of each one in hits.
+        num_rows: number of rows of all datasets.
         is_chunked: whether a row may be a part of a document.
     """
 

@@ -76,7 +76,7 @@ class Condition:
         """Return the condition that a text writes.
 
         Raises:
-            ConditionError: it is none.
+            ConditionError: the text is no condition.
         """
         if len(text) > MOST_CHARACTERS:
             raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
@@ -92,7 +92,7 @@ class Condition:
         return cls(text, frozenset(used), tree, names)
 
     def check_fields(self, known: Sequence[str]) -> None:
-        """Raise ConditionError unless all its fields are among those that are kept."""
+        """Raise ConditionError unless all fields of the condition are kept."""
         for name in sorted(self.fields - set(known)):
             if not known:
                 raise ConditionError(f"no field {name!r}: none are kept: run embed with --keep-fields {name}")
@@ -100,7 +100,7 @@ class Condition:
             raise ConditionError(f"no field {name!r}: the nearest is {near!r}; kept are {', '.join(known)}")
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return which rows of a batch fulfil it, (rows,).
+        """Return which rows of a batch fulfill the condition, (rows,) bool.
 
         Raises:
             ConditionError: a field is compared with a value of another type.
