@@ -10,6 +10,7 @@ or lost silently. A record without the field, with null, or with an empty cell f
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -132,7 +133,9 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
         number = _number(value)
         if number is None and isinstance(value, str) and not value.strip():
             return None
-        if number is not None and kind == "double":
+        if number is not None and math.isnan(number):
+            return None  # as tables write an absent number
+        if number is not None and kind == "double" and math.isfinite(number):
             return float(number)
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)

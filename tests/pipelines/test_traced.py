@@ -193,6 +193,16 @@ def test_a_cell_of_csv_is_a_number_where_its_type_is_named(embed: Command, tmp_p
     assert logged(tmp_path / "out" / "_rejected")[0]["reason"].startswith('its "year" is a string, not int64')
 
 
+def test_a_number_that_is_not_finite_is_absent_or_bad(embed: Command, titled: list[Row], tmp_path: Path) -> None:
+    """JSON has no way to write it, and the page's answers are JSON."""
+    table = pa.table({"text": [row["text"] for row in titled[:50]], "score": [1.5, float("nan"), *[2.5] * 47, -1e999]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    words = ["--input", str(tmp_path / "a.parquet"), "--output", str(tmp_path / "out"), "--keep-fields", "score"]
+    embed(*words, "--max-bad-fraction", "0.1")
+    found = rows(tmp_path / "out")
+    assert [row["field_score"] for row in found] == [1.5, None, *[2.5] * 47]
+
+
 @pytest.mark.parametrize("words", [["--title-field", "title"], ["--title-field"]])
 def test_a_title_is_embedded_before_its_text_and_kept_beside_it(
     embed: Command, titled: list[Row], words: list[str], tmp_path: Path
