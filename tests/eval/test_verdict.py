@@ -306,10 +306,24 @@ def test_few_questions_do_not_decide_and_are_said() -> None:
     one = contest([(rows[:0], rows[:1])])
     verdict = decide([result("BM25", [4]), result("trained", [1])], one, "questions", TEXTS)
     assert (verdict.low, verdict.word, verdict.winner) == (75, "no difference", "BM25")
-    assert verdict.notes[0] == "1 question: too few to decide, 10 are needed"
+    assert verdict.notes[0] == "1 question: too few to decide, 20 are needed"
     assert verdict.notes[1].startswith("Only 1 question")
     with pytest.raises(ValueError, match="the systems need different names: BM25, BM25"):
         decide([result("BM25", [4]), result("BM25", [1])], one, "questions", TEXTS)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [10, 20])
+def test_of_equal_systems_few_are_called_better(number: int) -> None:
+    """2.5 % should be, of each word; with few queries, the intervals are a little too narrow."""
+    generator = np.random.default_rng(4)
+    judged = contest([(np.arange(number, QUERIES), np.arange(number))])
+    words = []
+    for _ in range(600):
+        ranks = np.exp(generator.exponential(2, (2, number))).astype(int).clip(1, TEXTS).tolist()
+        words.append(decide([result("BM25", ranks[0]), result("trained", ranks[1])], judged, "titles", TEXTS).word)
+    for word in ("better", "worse"):
+        assert words.count(word) <= 0.045 * len(words), word
 
 
 @pytest.mark.slow
