@@ -70,7 +70,7 @@ def write(
         each = Table(("step", "command"), list(steps.items()))
         sections.append(Section("Commands", tables=[each], folded=True, note=counted(len(steps), "step")))
     path = folder / REPORT
-    write_report(path, _TITLE, sections, f"{verdict.sentence}\n\n{_counts(verdict)}")
+    write_report(path, _TITLE, sections, f"{verdict.sentence[:1].upper()}{verdict.sentence[1:]}.")
     return path
 
 
