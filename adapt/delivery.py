@@ -81,4 +81,4 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     if any(prompts):
         terminal.say(f"its prompts: {prompts}")
     terminal.say(f"{folder / MODEL} is {origin}; report: {page}")
-    terminal.say(f'clearspan search {folder} "..." searches the texts')
+    terminal.say(f'clearspan search {folder} "..." searches the texts, clearspan serve {folder} on a page')

@@ -193,6 +193,9 @@ class Results:
             lines.append(str(self.answers))
         if self.compute:
             lines.append(f"queries {self.compute}")
+        if self.weight < 1:
+            both = f"the model's, weight {self.weight:g}, and BM25's, in deviations from their means"
+            lines.append(f"scores: {both if self.weight else 'BM25 alone'}")
         if self.prompt or self.vectors_prompt or self.unused:
             lines.append(f"{shown(self.prompt)} before each query, {shown(self.vectors_prompt)} before each text")
         return "\n".join([*lines, *filter(None, [self.unused])])
