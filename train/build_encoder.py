@@ -7,13 +7,13 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
 
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
-from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, Source, read_source

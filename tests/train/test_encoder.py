@@ -19,12 +19,13 @@ from transformers import (
     RobertaConfig,
 )
 
+from clearspan.common.encoder.attention import PACKED_ATTENTION, packed_attention, padded_attention
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.build_encoder import add_embeddings
 from clearspan.train.export import save_model
-from clearspan.train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
 from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
+from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.tokenizer import load_tokenizer
 
 SIZE = {

@@ -6,25 +6,17 @@ number of rows. The gather is differentiable.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import gather, gather_labels, sum_over_ranks, world
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 IGNORED = -100
 """The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
-
-
-def in_fp32(function: Function) -> Function:
-    """Decorate a function so that autocast does not apply to it."""
-    wrapped: Function = torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
-    return wrapped
 
 
 @in_fp32

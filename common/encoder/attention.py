@@ -2,7 +2,7 @@
 
     CUDA, half precision    torch's variable-length flash attention. Its public call has no dropout: with dropout, the
                             private call that torch's nested tensors make, or the last row if this torch lacks it
-    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, `train.model.dropout.attention`
+    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, `common.encoder.dropout.attention`
     otherwise               one padded SDPA without host sync: CUDA in fp32, odd heads, a static budget on a CPU
 
 It is registered under a private name, which never reaches an exported configuration.
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from clearspan.train.model.dropout import attention as dropped_attention
-from clearspan.train.model.losses import in_fp32
-from clearspan.train.model.packing import Packed
+from clearspan.common.encoder.autocast import in_fp32
+from clearspan.common.encoder.dropout import attention as dropped_attention
+from clearspan.common.encoder.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
 PRIVATE = "_flash_attention_forward"
@@ -93,7 +93,7 @@ def attention_by_length(
     sliding_window: int | None,
     causal: bool = False,
 ) -> Tensor:
-    """Compute attention on a CPU: neighbors of one length share a call (`train.model.grouping` sorts by length)."""
+    """Compute attention on a CPU: neighbors of one length share a call (`common.encoder.grouping` sorts by length)."""
     assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths)]
     rows = [length * count for length, count in runs]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearspan.train.model.dropout import Dropout, attention, keep_mask
+from clearspan.common.encoder.dropout import Dropout, attention, keep_mask
 from tests.train.test_encoder import CONFIGS, models
 
 
