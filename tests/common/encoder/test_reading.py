@@ -141,7 +141,9 @@ def assert_read_as_by_the_library(reader: Reader, transformer: Transformer, text
 
 
 @pytest.fixture(scope="module")
-def made(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable], tuple[Reader, Transformer]]:
+def made(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Callable], tuple[Reader, Transformer]]:
     known: dict[str, tuple[Reader, Transformer]] = {}
 
     def make(kind: Callable[[Path], Any]) -> tuple[Reader, Transformer]:
