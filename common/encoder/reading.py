@@ -136,7 +136,7 @@ class Reader:
         return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """Return the number of ids of a prompt alone, as the library counts them: without a special token at its end."""
+        """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
         ids = self._read([prompt], "").ids
         return len(ids) - bool(len(ids) and ids[-1] in self._transformer.tokenizer.all_special_ids)
 

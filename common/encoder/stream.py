@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.reading import Reader, Tokens
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.progress import Bar
@@ -118,16 +119,6 @@ def embedded(
         thread.shutdown(cancel_futures=True)
 
 
-def batches(lengths: NDArray[np.int32], batch_tokens: int) -> Iterator[slice]:
-    """Yield consecutive rows of at most `batch_tokens` tokens together, or one row that is longer."""
-    ends, first = np.cumsum(lengths, dtype=np.int64), 0
-    while first < len(lengths):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + batch_tokens, side="right")))
-        yield slice(first, last)
-        first = last
-
-
 class _Running:
     """A window on the device, whose batches have been started, on a CPU computed.
 
@@ -153,7 +144,7 @@ class _Running:
             ids = (ids.pin_memory() if model.device.type == "cuda" else ids).to(model.device, non_blocking=True)
         made = []
         with torch.inference_mode():
-            for rows in batches(lengths, batch_tokens):
+            for rows in batches_in_order(lengths, batch_tokens):
                 first, last = ordered.offsets[rows.start], ordered.offsets[rows.stop]
                 batch = model.encode_ids(ids[first:last], lengths[rows], tokens.prompt_tokens)
                 if is_host:

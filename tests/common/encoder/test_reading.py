@@ -25,7 +25,6 @@ from transformers import (
 
 from clearspan.common.encoder.library import load
 from clearspan.common.encoder.reading import Reader, Tokens
-from clearspan.common.model_folder import EncoderError
 
 LIMIT = 24
 ODD = [
