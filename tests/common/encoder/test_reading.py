@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
+    ByT5Tokenizer,
     PreTrainedTokenizerFast,
     Qwen2Tokenizer,
     RobertaTokenizer,
@@ -25,6 +27,7 @@ from transformers import (
 
 from clearspan.common.encoder.library import load
 from clearspan.common.encoder.reading import Reader, Tokens
+from clearspan.common.model_folder import EncoderError
 
 LIMIT = 24
 ODD = [
@@ -166,3 +169,100 @@ def test_texts_are_read_as_by_the_library(made: Callable, shared_data: Path, kin
     assert_read_as_by_the_library(reader, transformer, ODD, prompt)
     assert_read_as_by_the_library(reader, transformer, [*ODD, *corpus(shared_data)[:80], *ODD], prompt)
     assert reader._quick.is_fast
+
+
+def settings(tokenizer: Any, transformer: Transformer) -> dict[str, Callable[[], None]]:
+    """Changes of a model's settings after it was loaded."""
+    return {
+        "truncation side": lambda: setattr(tokenizer, "truncation_side", "left"),
+        "length limit": lambda: setattr(transformer, "max_seq_length", 9),
+        "truncation and padding": lambda: tokenizer(["a", "b c"], padding="max_length", truncation=True, max_length=5),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["truncation side", "length limit", "truncation and padding"])
+@pytest.mark.parametrize("kind", [wordpiece, roberta, t5], ids=lambda kind: kind.__name__)
+def test_settings_that_change_later_apply(shared_data: Path, tmp_path: Path, kind: Callable, setting: str) -> None:
+    reader, transformer = loaded(saved(kind(shared_data), tmp_path / "model"))
+    settings(transformer.tokenizer, transformer)[setting]()
+    texts = [*ODD, *corpus(shared_data)[:60]]
+    tokens = reader.read(texts, "query: ")
+    settings(transformer.tokenizer, transformer)[setting]()
+    for text, ids in zip(texts, ids_of(tokens), strict=True):
+        assert ids == transformer.preprocess([text], prompt="query: ")["input_ids"][0].tolist(), text
+    counts = reader.count(texts)
+    assert counts.tolist() == [len(transformer.tokenizer(text, **WHOLE)["input_ids"]) for text in texts]
+
+
+WHOLE = {"add_special_tokens": False, "truncation": False, "verbose": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [wordpiece, roberta, xlm_roberta], ids=lambda kind: kind.__name__)
+def test_lower_casing_by_the_library_is_that_of_the_ids(shared_data: Path, tmp_path: Path, kind: Callable) -> None:
+    """`do_lower_case` of a folder puts a step before the tokenizer's own."""
+    folder = saved(kind(shared_data), tmp_path / "model")
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    transformer = Transformer(str(folder), do_lower_case=True)
+    reader = Reader(transformer, "model")
+    assert_read_as_by_the_library(reader, transformer, [*ODD, *corpus(shared_data)[:60]], "")
+    assert reader.is_fast and (reader._quick.is_fast or kind is roberta)
+    upper, lower, *_ = ids_of(reader.read(["AN OWL", "an owl"] * 40))
+    assert upper == lower
+
+
+def python_tokenizer(_: Path) -> Any:
+    """A tokenizer in Python, of bytes."""
+    return ByT5Tokenizer()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["no tokenizer.json", "own length in processing_kwargs", "own preprocessing"])
+def test_what_cannot_be_read_here_is_read_by_the_library(
+    shared_data: Path, tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved((python_tokenizer if why == "no tokenizer.json" else wordpiece)(shared_data), tmp_path / "model")
+    transformer = Transformer(str(folder))
+    if why == "own length in processing_kwargs":
+        transformer.processing_kwargs = {"text": {"max_length": 7}}
+    if why == "own preprocessing":
+        own = transformer.preprocess
+        monkeypatch.setattr(transformer, "preprocess", lambda texts, **kw: own([f"{t}!" for t in texts], **kw))
+    reader = Reader(transformer, "model")
+    assert not reader.is_fast
+    texts = [*ODD, *corpus(shared_data)[:80]]
+    for prompt in ("", "query: "):
+        for text, ids in zip(texts, ids_of(tokens := reader.read(texts, prompt)), strict=True):
+            features = transformer.preprocess([text], prompt=prompt or None)
+            assert ids == features["input_ids"][0].tolist(), text
+            assert tokens.prompt_tokens == features.get("prompt_length", 0)
+    assert reader.count(texts).tolist() == [len(transformer.tokenizer(text, **WHOLE)["input_ids"]) for text in texts]
+
+
+@pytest.mark.slow
+def test_an_id_without_an_embedding_is_refused(made: Callable, shared_data: Path, tmp_path: Path) -> None:
+    reader, transformer = loaded(saved(wordpiece(shared_data), tmp_path / "model"))
+    transformer.tokenizer.add_tokens(["owlish"])
+    with pytest.raises(EncoderError, match="model: its tokenizer gives id 30,522, but its model has 30,522 embeddings"):
+        reader.read(["an owlish text"])
+
+
+@pytest.mark.slow
+def test_no_texts_are_read(made: Callable) -> None:
+    tokens = made(wordpiece)[0].read([], "query: ")
+    assert (len(tokens), tokens.ids.dtype, tokens.lengths.dtype) == (0, np.int32, np.int32)
+    assert made(wordpiece)[0].count([]).tolist() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_threads_may_share_a_reader(made: Callable, shared_data: Path, kind: Callable) -> None:
+    reader, texts = made(kind)[0], corpus(shared_data)
+    alone = [reader.read(texts[first : first + 100]) for first in range(0, 400, 100)]
+    reader.__dict__.pop("_quick")
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda first: reader.read(texts[first : first + 100]), range(0, 400, 100)))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_array_equal(one.lengths, other.lengths)
