@@ -16,11 +16,11 @@ import numpy as np
 from clearspan.common import same_text
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout import MOST_RANKED, HeldOut
 from clearspan.eval.data.heldout_folders import MANIFEST, PART, training_part
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError, MissingDataError
 
 NAMED = 3
 """Number of rows that a message names."""

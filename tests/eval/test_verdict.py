@@ -12,13 +12,13 @@ from scipy.sparse import csr_array
 
 from clearspan import make_dataset
 from clearspan.common.plugins import load_function
+from clearspan.common.records import DataError
 from clearspan.common.words import words
 from clearspan.eval.contest import Contest, Result
 from clearspan.eval.data import heldout
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout import HeldOut
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import WEIGHTS, Beside
 from clearspan.eval.models.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
