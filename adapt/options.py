@@ -1,6 +1,7 @@
 """The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, models, kept fields."""
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +12,7 @@ from clearspan.common.commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.stemming import STEMMERS
@@ -143,12 +145,14 @@ class Adapt(Options):
     @property
     def untrained(self) -> dict[str, Path]:
         """The models that a user could take without training, by their names in the verdict."""
+        from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
 
         found = {UNTRAINED: self.base} if self.starts else {}
         if self.encoder is not None and not self.skip_given:
-            name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
-            found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
+            name = " ".join(re.sub("[,=]", " ", model_name(self.encoder)).split()) or "the model"
+            is_taken = name in (TRAINED, UNTRAINED, BM25) or name.endswith(BESIDE)
+            found[f"{name} as given" if is_taken else name] = self.encoder
         return found
 
     @functools.cached_property
