@@ -10,6 +10,7 @@ time; another thread's waits.
 
 import dataclasses
 import functools
+import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -129,6 +130,8 @@ def _reading_hits(
     def search(self: "Collection", /, *args: P.args, **kwargs: P.kwargs) -> list[list[Hit]]:
         return self.texts.hits(ranked(self, *args, **kwargs))
 
+    signature = inspect.signature(ranked).replace(return_annotation=list[list[Hit]])
+    search.__signature__ = signature  # type: ignore[attr-defined]
     return search
 
 
