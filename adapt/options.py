@@ -26,7 +26,7 @@ UNTRAINED = "untrained static"
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
-QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
+QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or its id in hits"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
 STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
@@ -168,4 +168,7 @@ class Adapt(Options):
     @property
     def id_field(self) -> str | None:
         """The field of a text's id: the first that is kept, apart from the title."""
-        return next((name for name in self.kept if not self.titles or name != self.titles[0]), None)
+        from clearspan.pipelines.kinds.kept_fields import split
+
+        names = [split(word)[0] for word in self.kept]
+        return next((name for name in names if not self.titles or name != self.titles[0]), None)

@@ -31,6 +31,7 @@ from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import load_model
 from clearspan.pipelines.search import exact
@@ -58,6 +59,7 @@ class Settings:
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
         prompt_name: the model's prompt before each query; None: its prompt of queries.
+        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
     """
 
     vectors: str
@@ -65,6 +67,7 @@ class Settings:
     weight: Any = None
     stemmer: Any = None
     prompt_name: Any = None
+    id_field: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str | None):
@@ -73,6 +76,8 @@ class Settings:
             raise ValueError("weight must be a number from 0 to 1, or null")
         if not isinstance(self.prompt_name, str | None):
             raise ValueError("prompt_name must be a name or null")
+        if not isinstance(self.id_field, str | None):
+            raise ValueError("id_field must be a name or null")
         Words(self.stemmer)
 
 
@@ -83,6 +88,7 @@ def write_collection(
     weight: float | None = None,
     stemmer: str | None = None,
     prompt_name: str | None = None,
+    id_field: str | None = None,
 ) -> Path:
     """Write search.json, which makes a folder a collection to search; return its path.
 
@@ -91,9 +97,10 @@ def write_collection(
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words; None: words as they are.
         prompt_name: the model's prompt before each query; None: its prompt of queries.
+        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name)
+    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
     write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
     return Path(folder) / NAME
 
@@ -201,7 +208,12 @@ class Collection:
         except ValueError as error:
             raise UsageError(str(error)) from None
         weight = 1.0 if first.weight is None else float(first.weight)
-        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device, first.prompt_name)
+        id_fields = [
+            settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
+            for settings, dataset in zip(all_settings, datasets, strict=True)
+        ]
+        texts = Texts(datasets, folders, id_fields, keep, quiet)
+        return cls(texts, next(chosen, None), weight, words, device, first.prompt_name)
 
     @property
     def num_texts(self) -> int:

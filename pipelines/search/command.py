@@ -32,7 +32,7 @@ INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, the right text or id"
+QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, text or id of the answer"
 WHERE = "a condition on kept fields, e.g. \"year > 2020 and lang = 'de'\"; other texts are no hits"
 APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
 BESIDE = (
@@ -176,13 +176,13 @@ class Results:
         return "\n".join([*lines, *filter(None, [self.unused])])
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out, and a kept field `id` is the id."""
+        """Return a table of hits; a column that no hit has is left out, and a kept field of ids is the id."""
         if not hits:
             return "  no hit"
-        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != "id"))
+        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))
         columns = [
             ("score", [f"{hit.score:.4f}" for hit in hits]),
-            ("id", [_short(hit.fields.get("id", hit.id)) for hit in hits]),
+            ("id", [_short(hit.name) for hit in hits]),
             ("collection", [hit.collection if len(self.folders) > 1 else "" for hit in hits]),
             ("source", [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits]),
             *((name, [_short(hit.fields.get(name)) for hit in hits]) for name in names),

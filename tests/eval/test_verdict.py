@@ -349,6 +349,11 @@ def test_questions_of_the_user_are_judged_among_all_texts(
     path.write_text(json.dumps({"query": "where?", "text": "nowhere"}))
     with pytest.raises(DataError, match=r"no answer is a text of .* \(.*questions.jsonl:1\)"):
         judge(entrants(models, "pairs", "embed"), dataset, path)
+    path.write_text(json.dumps({"query": "where?", "id": "7"}))
+    with pytest.raises(
+        DataError, match=r"questions.jsonl:1: names a text by its id, which a dataset of tokens does not"
+    ):
+        judge(entrants(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?"}))
     with pytest.raises(DataError, match=r"questions.jsonl:1: names no text that should be found"):
         judge(entrants(models, "pairs", "embed"), dataset, path)
