@@ -298,7 +298,8 @@ class Encoder(nn.Module):
     def mlm_states(self, hidden: Tensor) -> Tensor:
         """Return what the masked-LM head's last layer takes for selected tokens: (k, h) -> (k, states)."""
         decoder = self.mlm_decoder
-        decoder.forward = _unchanged  # type: ignore[method-assign]  # some heads call it inside of a larger module
+        # Some heads call it inside of a larger module.
+        decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
         try:
             return self.mlm_logits(hidden)
         finally:

@@ -63,7 +63,8 @@ def cross_entropy(
     differentiable = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (states, weight, bias)
     )
-    loss, correct = _CrossEntropy.apply(states, weight, bias, labels, dtype, multiple, rows, differentiable, counted)
+    options = dtype, multiple, rows, differentiable, counted
+    loss, correct = _CrossEntropy.apply(states, weight, bias, labels, *options)  # type: ignore[no-untyped-call]
     return loss, correct
 
 
@@ -72,7 +73,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @in_fp32
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         states: Tensor,
         weight: Tensor,
@@ -85,11 +86,8 @@ class _CrossEntropy(torch.autograd.Function):
         counted: bool,
     ) -> tuple[Tensor, Tensor]:
         matrix, offsets = _padded(weight, bias, dtype, multiple)
-        wanted = [differentiable and each for each in ctx.needs_input_grad[:3]]
-        gradients = [
-            torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype)) if needed else None
-            for tensor, needed in zip((states, weight, bias), wanted, strict=True)
-        ]
+        given = zip((states, weight, bias), ctx.needs_input_grad, strict=False)
+        gradients = [_zeros(tensor) if differentiable and needed else None for tensor, needed in given]
         of_states, of_weight, of_bias = gradients
         precise = torch.promote_types(torch.float32, dtype)
         loss, correct = states.new_zeros((), dtype=precise), states.new_zeros((), dtype=torch.float32)
@@ -101,7 +99,7 @@ class _CrossEntropy(torch.autograd.Function):
             loss += F.nll_loss(scores, target, ignore_index=IGNORED, reduction="sum")
             if counted:
                 correct += (scores.argmax(1) == target).sum()
-            if not any(wanted):
+            if not differentiable:
                 continue
             gradient = _of_logits(scores, target).to(dtype)
             del scores
@@ -113,16 +111,16 @@ class _CrossEntropy(torch.autograd.Function):
                 of_weight += (gradient.T @ chunk)[: len(weight)]
             if of_bias is not None:
                 of_bias += gradient[:, : len(weight)].sum(0, dtype=of_bias.dtype)
-        ctx.gradients = gradients
-        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (states, weight, bias)]
+        ctx.save_for_backward(*gradients)  # which frees them after the backward pass
+        ctx.dtypes = [tensor.dtype for tensor in (states, weight, weight)]
         ctx.mark_non_differentiable(correct)
         return loss, correct
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     @in_fp32
     def backward(ctx: Any, of_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
+        pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         found = [None if gradient is None else (gradient * of_loss).to(dtype) for gradient, dtype in pairs]
         return (*found, None, None, None, None, None, None)
 
@@ -135,6 +133,13 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
     matrix = F.pad(weight.to(dtype), (0, 0, 0, added))
     offsets = weight.new_zeros(len(weight), dtype=dtype) if bias is None else bias.to(dtype)
     return matrix, F.pad(offsets, (0, added), value=-torch.inf)
+
+
+def _zeros(tensor: Tensor | None) -> Tensor | None:
+    """Return zeros of a tensor's shape to sum its gradient in, in fp32 or more."""
+    if tensor is None:
+        return None
+    return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
 
 
 def _of_logits(scores: Tensor, target: Tensor) -> Tensor:
