@@ -9,7 +9,7 @@ It is registered under a private name, which never reaches an exported configura
 """
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -58,56 +58,80 @@ def packed_attention(
     """Compute attention with transformers' signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
 
     With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other. A
-    decoder's tokens do not attend to later ones; several of its query heads may share a head of keys and values.
+    decoder's tokens do not attend to later ones; several of its query heads may share a head of keys and values. The
+    bias of T5 and MPNet, (1, heads, longest, longest), is added to the scores (`common.encoder.relative`).
 
     Raises:
-        NotImplementedError: the layers add a bias, a cap or sinks to the scores, which is not supported here.
+        NotImplementedError: the layers add a cap, sinks or another bias to the scores, which is not supported here.
     """
-    for value_given, name in ((softcap, "a cap on"), (s_aux, "sinks in"), (position_bias, "a bias of positions in")):
-        if value_given is not None:
-            raise NotImplementedError(f"its attention has {name} the scores, which packed attention does not support")
+    unsupported = {"a cap on": softcap is not None, "sinks in": s_aux is not None}
+    unsupported["a bias of positions in"] = position_bias is not None and position_bias.shape[-1] != packed.longest
+    for name in (name for name, is_given in unsupported.items() if is_given):
+        raise NotImplementedError(f"its attention has {name} the scores, which packed attention does not support")
     causal, group = bool(getattr(module, "is_causal", False)), query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout):
+    if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout) and position_bias is None:
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         reach = sliding_window - 1 if sliding_window else -1
         window = (reach, 0 if causal else reach)
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, window)[None], None
+    scores = Scores(scaling, sliding_window, causal, position_bias)
     if query.device.type != "cpu" or packed.lengths is None:
-        return padded_attention(query, key, value, packed, dropout, scaling, sliding_window, causal), None
-    if not module.training and not query.requires_grad:
-        return attention_by_length(query, key, value, packed, dropout, scaling, sliding_window, causal), None
-    q, k, v = query.float(), key.float(), value.float()  # on a CPU, bf16's backward is slower than fp32's
-    return attention_by_length(q, k, v, packed, dropout, scaling, sliding_window, causal).to(query.dtype), None
+        return padded_attention(query, key, value, packed, dropout, scores), None
+    # On a CPU, torch's kernels for bf16 are slower than those for fp32, forward and backward.
+    q, k, v = query.float(), key.float(), value.float()
+    return attention_by_length(q, k, v, packed, dropout, scores).to(query.dtype), None
+
+
+class Scores(NamedTuple):
+    """How queries and keys become the scores of a softmax.
+
+    Attributes:
+        scaling: the factor of the products; None: the square root of 1 / d.
+        sliding_window: tokens this far apart, or farther, do not attend to each other; None: all attend to all.
+        causal: whether no token attends to later ones.
+        bias: added to the scores, (1, heads, longest, longest).
+    """
+
+    scaling: float | None = None
+    sliding_window: int | None = None
+    causal: bool = False
+    bias: Tensor | None = None
+
+    def mask(self, length: int, query: Tensor) -> Tensor | None:
+        """Return what to add to the scores of a sequence, (1, heads, L, L) of the query's type, or which tokens each
+        one attends to, bool (L, L); None if every token attends to every other one.
+        """
+        bias = None if self.bias is None else self.bias[:, :, :length, :length].to(query.dtype)
+        if not self.causal and (self.sliding_window is None or length <= self.sliding_window):
+            return bias
+        at = torch.arange(length, device=query.device)
+        back = at[:, None] - at[None, :]
+        near = back.abs() < (self.sliding_window or length)
+        near = near & (back >= 0) if self.causal else near
+        return near if bias is None else bias.masked_fill(~near, -torch.inf)
 
 
 @in_fp32
 def attention_by_length(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    packed: Packed,
-    dropout: float,
-    scaling: float | None,
-    sliding_window: int | None,
-    causal: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: Scores
 ) -> Tensor:
     """Compute attention on a CPU: neighbors of one length share a call (`common.encoder.grouping` sorts by length)."""
     assert packed.lengths is not None
-    runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths)]
+    runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths) if length]
     rows = [length * count for length, count in runs]
     parts = zip(*(torch.split(x[0].transpose(0, 1), rows) for x in (query, key, value)), strict=True)
     outs = []
     for (length, count), part in zip(runs, parts, strict=True):
         q, k, v = (x.view(count, length, *x.shape[1:]).transpose(1, 2) for x in part)
-        window = _window(length, sliding_window, causal, q.device)
+        mask = scores.mask(length, q)
         if 0 < dropout < 1:
-            out = dropped_attention(q, k, v, window, dropout, scaling)
+            out = dropped_attention(q, k, v, mask, dropout, scores.scaling)
         else:
-            out = F.scaled_dot_product_attention(q, k, v, window, dropout_p=dropout, scale=scaling)
+            out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)
         outs.append(out.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outs)[None]
+    return (torch.cat(outs) if len(outs) > 1 else outs[0])[None]
 
 
 def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
@@ -117,37 +141,20 @@ def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
 
 
 def padded_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    packed: Packed,
-    dropout: float,
-    scaling: float | None,
-    sliding_window: int | None,
-    causal: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: Scores
 ) -> Tensor:
     """Compute attention with one padded SDPA, for cases that the other kernels do not support; no host sync."""
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
-    mask = (starts + at < ends)[:, None, None, :]
-    window = _window(packed.longest, sliding_window, causal, query.device)
-    if window is not None:
-        mask = mask & window
-    mask = mask | (ends <= starts)[:, None, None]  # an empty sequence attends to all: a softmax needs a term
+    # An empty sequence attends to all: a softmax needs a term.
+    mask = ((starts + at < ends) | (ends <= starts))[:, None, None, :]
+    added = scores.mask(packed.longest, query)
+    if added is not None:
+        mask = mask & added if added.dtype == torch.bool else added.masked_fill(~mask, -torch.inf)
     q, k, v = (x[0].transpose(0, 1)[index].transpose(1, 2) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scaling)
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)
     return out.transpose(1, 2)[packed.sequence, packed.positions][None]
-
-
-def _window(length: int, sliding_window: int | None, causal: bool, device: torch.device) -> Tensor | None:
-    """Return the (L, L) mask of the tokens that each one attends to; None if every token attends to every other one."""
-    if not causal and (sliding_window is None or length <= sliding_window):
-        return None
-    at = torch.arange(length, device=device)
-    back = at[:, None] - at[None, :]
-    near = back.abs() < (sliding_window or length)
-    return near & (back >= 0) if causal else near
 
 
 def _varlen(

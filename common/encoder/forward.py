@@ -1,6 +1,6 @@
-"""The forward of a transformers model on a packed batch, and the pooling of its states.
+"""The forward of a transformers model on a packed batch: its states (T, h).
 
-    Packed -> states: the model's embeddings and layers, attention within each sequence -> (T, h) -> a pooling -> (N, h)
+    Packed -> the model's embeddings and layers, attention within each sequence -> (T, h)
 
 `check_packing` compares a model's packed and unpacked states on two sequences: an architecture that does not support
 packing (`common.encoder.attention`) is refused, not silently wrong.
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.packing import Packed, pack_ids
 from clearspan.common.model_folder import EncoderError
 
@@ -34,61 +33,30 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def check_packing(base: Any, forward: Callable[[Packed], Tensor], max_tokens: int) -> None:
+def check_packing(
+    base: Any, forward: Callable[[Packed], Tensor], alone: Callable[[Tensor], Tensor], max_tokens: int
+) -> None:
     """Raise EncoderError unless two sequences have the same states packed and alone. One of them is longer than any
     local attention window.
 
     Args:
-        base: a transformers base model in evaluation mode, whose attention is `PACKED_ATTENTION`.
+        base: a transformers base model.
         forward: returns the model's states of a packed batch, (T, h).
+        alone: returns the model's states of one sequence of ids, (1, L) -> (1, L, h).
         max_tokens: the longest sequence that the model takes.
     """
     window = getattr(base.config, "sliding_window", None) or 0
     lengths = [min(window + 24, max_tokens), 9]
     ids = torch.arange(sum(lengths), device=base.device) * 7 % (base.config.vocab_size - 8) + 8
     sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
-    problem = ""
     try:
         packed = forward(pack_ids(sequences, base.device))
-        base.set_attn_implementation("eager")
-        alone = [base(input_ids=x[None]).last_hidden_state[0] for x in torch.split(ids, lengths)]
-        if not torch.allclose(packed, torch.cat(alone), atol=1e-3 * float(packed.abs().max())):
-            problem = "the states of a packed sequence differ from those it has alone"
+        expected = torch.cat([alone(x[None])[0] for x in torch.split(ids, lengths)])
+        if torch.allclose(packed, expected, atol=1e-3 * float(packed.abs().max())):
+            return
+        problem = "the states of a packed sequence differ from those it has alone"
     except NotImplementedError as error:
         problem = str(error)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         problem = f"{type(error).__name__}: {error}"
-    base.set_attn_implementation(PACKED_ATTENTION)
-    if problem:
-        raise EncoderError(f"model type {base.config.model_type!r} cannot run packed: {problem}")
-
-
-def mean(hidden: Tensor, packed: Packed, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states in fp32, 0 if empty: hidden (T, h) -> (num_sequences, h).
-
-    Args:
-        weights: (T,) fp32, the weight of each row; None: 1 each.
-    """
-    n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
-    if weights is None:
-        return (_sums(hidden.float(), lengths) / lengths.clamp(min=1)[:, None])[:n]
-    summed, total = (_sums(values, lengths) for values in (hidden.float() * weights[:, None], weights[:, None]))
-    return (summed / total.clamp(min=1e-9))[:n]
-
-
-def _sums(values: Tensor, lengths: Tensor) -> Tensor:
-    return torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True)
-
-
-def first(hidden: Tensor, packed: Packed) -> Tensor:
-    """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h)."""
-    n = packed.num_sequences
-    chosen = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
-    return chosen * (packed.cu_seqlens.diff()[:n, None] > 0)
-
-
-def last(hidden: Tensor, packed: Packed) -> Tensor:
-    """Return the fp32 state of each sequence's last token, 0 if empty: hidden (T, h) -> (num_sequences, h)."""
-    n = packed.num_sequences
-    chosen = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
-    return chosen * (packed.cu_seqlens.diff()[:n, None] > 0)
+    raise EncoderError(f"model type {base.config.model_type!r} cannot run packed: {problem}")

@@ -1,14 +1,16 @@
 """A packed batch: sequences of tokens end to end in one flat array, without padding.
 
-    sequences of ids -> pack_ids -> Packed: ids (T,), positions (T,), cumulative lengths (N + 1,)
+    ids, lengths -> pack -> Packed: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
 Embedding packs here; the trainer's batches (`train.model.packing`) add what its objectives need.
 """
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -59,17 +61,29 @@ class Packed:
         )
 
 
-def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:
-    """Return a batch of sequences that already hold their special tokens."""
-    lengths = torch.tensor([len(ids) for ids in sequences], dtype=torch.int64)
-    ends = lengths.cumsum(0)
-    sequence = torch.arange(len(lengths)).repeat_interleave(lengths)
+def pack(ids: Tensor, lengths: NDArray[np.integer[Any]]) -> Packed:
+    """Return a batch of sequences that lie end to end, without waiting for the device.
+
+    Args:
+        ids: (T,) int64, with special tokens.
+        lengths: (N,), the lengths of the sequences, on the host.
+    """
+    device, host = ids.device, torch.from_numpy(lengths.astype(np.int64))
+    sizes = (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
+    ends, numbers = sizes.cumsum(0), torch.arange(len(lengths), device=device)
+    sequence = torch.repeat_interleave(numbers, sizes, output_size=len(ids))
     return Packed(
-        ids=torch.tensor([token for ids in sequences for token in ids], dtype=torch.int64).to(device),
-        positions=(torch.arange(len(sequence)) - (ends - lengths)[sequence]).to(device),
-        sequence=sequence.to(device),
-        cu_seqlens=torch.cat([ends.new_zeros(1), ends]).int().to(device),
+        ids=ids,
+        positions=torch.arange(len(ids), device=device) - (ends - sizes)[sequence],
+        sequence=sequence,
+        cu_seqlens=torch.cat([ends.new_zeros(1), ends]).int(),
         num_sequences=len(lengths),
-        longest=int(lengths.max()),
+        longest=int(lengths.max(initial=0)),
         lengths=lengths.tolist(),
     )
+
+
+def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:
+    """Return a batch of sequences that already hold their special tokens."""
+    ids = torch.tensor([token for ids in sequences for token in ids], dtype=torch.int64)
+    return pack(ids.to(device), np.array([len(ids) for ids in sequences], np.int64))

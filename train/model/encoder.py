@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from clearspan.common.encoder import forward
+from clearspan.common.encoder import forward, token_pooling
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.dropout import replace_dropout
@@ -262,8 +263,8 @@ class Encoder(nn.Module):
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
         poolings = {
             "cls": self.first_states,
-            "mean": forward.mean,
-            "lasttoken": forward.last,
+            "mean": token_pooling.mean,
+            "lasttoken": token_pooling.last,
             "weighted": self._weighted_mean,
         }
         pooled = (poolings[self.pooling] if self.attends else self.first_states)(hidden, packed)
@@ -275,14 +276,14 @@ class Encoder(nn.Module):
         """Return the mean of states times their tokens' weights; those of patches weigh 1."""
         weights = self.token_weights[packed.ids]
         weights = torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
-        return forward.mean(hidden, packed, weights)
+        return token_pooling.mean(hidden, packed, weights)
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
 
         Without attention no token stands for its sequence: return the means.
         """
-        return forward.first(hidden, packed) if self.attends else hidden.float()
+        return token_pooling.first(hidden, packed) if self.attends else hidden.float()
 
     @property
     def mlm_head(self) -> tuple[str, ...] | None:
@@ -364,7 +365,16 @@ class Encoder(nn.Module):
         """Raise EncoderError if the architecture cannot run packed."""
         training = self.training
         self.eval()
-        forward.check_packing(self.base, self, self.max_tokens)
+
+        def alone(ids: Tensor) -> Tensor:
+            self.base.set_attn_implementation("eager")
+            states: Tensor = self.base(input_ids=ids).last_hidden_state
+            return states
+
+        try:
+            forward.check_packing(self.base, self, alone, self.max_tokens)
+        finally:
+            self.base.set_attn_implementation(PACKED_ATTENTION)
         self.train(training)
 
 
