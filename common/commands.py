@@ -2,8 +2,8 @@
 
     min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
 
-`run_module` runs a command in a process of its own and prints its output as it comes; `common.several` runs several at a
-time. `naming_keywords` names keyword arguments in place of options in messages:
+`run_module` runs a command in a process of its own and prints its output as it comes; `common.several` runs several
+commands at a time. `naming_keywords` names keyword arguments in place of options in messages:
 
     --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup
 """
