@@ -3,8 +3,8 @@
 Pretrains a base encoder, trains every system from it on the same number of tokens with several seeds, scores all of
 them beside word vectors, and compares them as the papers do. The same command goes on after it was stopped; other
 options need another work folder. `--prepare` makes all data where Beam is installed; the folder then goes to a machine
-with a GPU, which needs no Beam. Exit codes: 0 done; 1 a part failed, or `--minutes` have passed and there is more to do;
-2 bad usage; 130 it was stopped.
+with a GPU, which needs no Beam. Exit codes: 0 done; 1 a part failed, or `--minutes` have passed before the end; 2 bad
+usage; 130 it was stopped.
 """
 
 import argparse

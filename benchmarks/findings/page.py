@@ -96,29 +96,28 @@ def base_table(results: Results) -> str:
     return table(["", *(f"{group}, {scale}" for scale, group in columns)], (row for row in rows if any(row[1:])))
 
 
-def judged(verdicts: Verdicts, claim: Claim) -> str:
-    """Return a verdict's word and its difference; "" if there is none."""
-    verdict = verdicts.get(claim.key)
-    return f"{WORDS[verdict['word']]}: {interval(verdict)}" if verdict else ""
+def judged(verdict: Mapping[str, Any], word: bool) -> str:
+    """Return a verdict's word, unless it is left out, and its difference."""
+    return f"{WORDS[verdict['word']]}: {interval(verdict)}" if word else interval(verdict)
 
 
 def claim_table(claims: Sequence[Claim], results: Results, words: bool = True) -> str:
-    """Return the table of findings or controls that have a verdict: on their own scores, on STS, on transfer.
+    """Return the table of findings or controls that have a verdict: on their own scores, then on STS, on transfer.
 
     Args:
         words: whether the word of the verdict is shown beside the difference.
     """
     verdicts = {scale: verdicts_of(result) for scale, result in results.items()}
-    own, rows = {claim.key for claim in claims}, []
+    shown, rows = {claim.key for claim in claims}, []
     for claim in claims:
+        if not any(claim.key in known for known in verdicts.values()):
+            continue
         named = f"{claim.paper}, {claim.source}: {claim.text}"
         named += f" (within {claim.margin:g})" if claim.margin is not None else ""
-        for each in (claim, *(claim.on(group) for group in SEPARATE if claim.on(group).key not in own)):
-            own.add(each.key)
-            cells = [
-                judged(known, each) if words else interval(known[each.key]) if each.key in known else ""
-                for known in verdicts.values()
-            ]
+        others = [each for group in SEPARATE if (each := claim.on(group)).key not in shown]
+        for each in (claim, *others):
+            shown.add(each.key)
+            cells = [judged(known[each.key], words) if each.key in known else "" for known in verdicts.values()]
             if any(cells):
                 rows.append([named, each.group, *cells])
                 named = ""
