@@ -1,8 +1,12 @@
 """The findings benchmark: verdicts on made-up numbers, its recipes, the stored page, and a whole small study."""
 
 import json
+import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +15,7 @@ import yaml
 
 from benchmarks.findings import __main__ as command
 from benchmarks.findings import claims, collected, datasets, page, study, systems, verdicts
-from benchmarks.findings.scales import LARGE, SCALES, SMALL
+from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval.scores import Examples, difference, resampled
@@ -250,18 +254,31 @@ def test_missing_options_are_one_line(words: list[str], said: str) -> None:
         command.work(command.parser().parse_args(words))
 
 
+TINY = """Scale(
+    vocabulary=800, layers=1, hidden=32, heads=2, positions=32, max_span=16, documents=4, sentences=8, pairs=4,
+    pretraining_factor=2, pretraining_tokens=600, tokens=1_500, systems=("declutr", "simcse"), sets=("STS", "TREC"),
+)"""
+WITHOUT_BEAM = f"""import sys
+from benchmarks.findings import __main__, scales
+from benchmarks.findings.scales import Scale
+scales.SCALES["large"] = {TINY}
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.exhaustive
-def test_a_small_study_ends_with_verdicts_and_does_nothing_twice(
+def test_a_tiny_study_is_prepared_then_run_without_beam_and_does_nothing_twice(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The data in this process; the study as a command, two systems at once, in an environment that has no Beam."""
+    words = ["--scale", LARGE, "--work", str(tmp_path / "work"), "--seeds", "1", "--at-once", "2"]
+    given = list(words)
     texts = {"text": "text/wikitext2_articles.jsonl", "sentences": "sentences/wiki1m_head_11914.txt"}
-    words = ["--work", str(tmp_path / "work"), "--seeds", "1", "--systems", "declutr"]
     for (name, source), number in zip(texts.items(), (60, 300), strict=True):
         lines = (shared_data / source).read_bytes().splitlines(keepends=True)
         (file := tmp_path / Path(source).name).write_bytes(b"".join(lines[:number]))
-        words += [f"--{name}", str(file)]
-    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC")
-    options = command.parser().parse_args([*words, "--data", str(data)])
+        given += [f"--{name}", str(file)]
+    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC", "MRPC")
     made: list[str] = []
 
     def run(module: str, line: list[str], name: str) -> None:
@@ -271,13 +288,31 @@ def test_a_small_study_ends_with_verdicts_and_does_nothing_twice(
 
     for each in (datasets, study):
         monkeypatch.setattr(each, "run_module", run)
-    small = systems.Scale(800, 1, 32, 2, 32, 16, 4, 8, 4, pretraining_tokens=600, tokens=1_500)
-    first = study.Study(options, small, 0.6).run()
-    assert made.count("train") == 1 and made.count("python -m clearspan.eval") == 4
-    assert first["systems"].keys() == {"tfidf", "bm25", "untrained", "pretrained", "declutr"}
-    assert all(abs(tokens / small.tokens - 1) < 0.2 for tokens in first["tokens_read"])
-    assert {"better": "declutr", "worse": "pretrained"}.items() <= first["verdicts"][0].items()
-    assert str(tmp_path) not in json.dumps(first) and page.page(first)
+    tiny = eval(TINY, {"Scale": Scale})
+    datasets.prepare(command.parser().parse_args([*given, "--data", str(data)]), tiny, 0.6)
+    shutil.rmtree(data)
+
+    (tmp_path / "none" / "sitecustomize.py").parent.mkdir()
+    (tmp_path / "none" / "sitecustomize.py").write_text("import sys\nsys.modules['apache_beam'] = None\n")
+    path = os.pathsep.join([str(tmp_path / "none"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    file = tmp_path / "findings.json"
+    line = [sys.executable, "-c", WITHOUT_BEAM, *words, "--output", str(file)]
+    variables = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = json.loads(file.read_text())
+    assert first["systems"].keys() == {"tfidf", "bm25", "untrained", "pretrained", "declutr", "simcse"}
+    assert first["transfer"] == ["TREC"], "of the sets that are there, the scale's"
+    assert all(abs(tokens / tiny.tokens - 1) < 0.2 for tokens in first["tokens_read"])
+    keys = {(row["better"], row["worse"], row["group"]) for row in first["verdicts"]}
+    assert {("simcse", "pretrained", "STS"), ("declutr", "pretrained", "STS + transfer")} <= keys
+    assert {("declutr", "pretrained", "STS"), ("declutr", "pretrained", "transfer")} <= keys
+    assert str(tmp_path) not in json.dumps(first) and page.page({SMALL: stored()[SMALL], LARGE: first})
+
     made.clear()
-    again = study.Study(options, small, 0.6).run()
-    assert "train" not in made and again["systems"] == first["systems"] and again["verdicts"] == first["verdicts"]
+    options = command.parser().parse_args(words)
+    monkeypatch.setitem(SCALES, LARGE, tiny)
+    assert command.study(options, file) == 0
+    again = json.loads(file.read_text())
+    assert made == ["sweep"] and again["systems"] == first["systems"]
+    assert again["verdicts"] == first["verdicts"] and again["hours"] > first["hours"]
