@@ -12,6 +12,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of `mallopt`, from glibc's malloc.h."""
 NEVER = -1
 """As an unsigned number, more bytes than any machine has."""
+_keeps_tensors = False
 
 
 def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = None) -> bool:
@@ -36,12 +37,16 @@ def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = Non
 
 def keep_tensors(keep: bool = True) -> bool:
     """Keep all memory that tensors free, so the process stays at its peak; `keep=False` sets glibc's default limits."""
+    global _keeps_tensors
+    _keeps_tensors = keep
     return keep_freed(1 << 30, NEVER, 64 << 20) if keep else keep_freed(32 << 20, 64 << 20, 128 << 10)
 
 
-def keep_pictures() -> bool:
-    """Keep up to 64 MiB of the memory that decoded images and audio clips free; the peak stays the same."""
-    return keep_freed(32 << 20, 64 << 20)
+def keep_blocks() -> bool:
+    """Keep up to 64 MiB of the memory that decoded images or a batch's states free; the peak stays the same. A process
+    that keeps all memory of tensors goes on to do so.
+    """
+    return _keeps_tensors or keep_freed(32 << 20, 64 << 20)
 
 
 def keep_few_kernels() -> None:
