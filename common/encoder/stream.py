@@ -10,6 +10,7 @@ back to it, while the next window is computed.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import Protocol
 
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearspan.common.encoder.batching import batches_in_order
-from clearspan.common.encoder.reading import Reader, Tokens
+from clearspan.common.encoder.reading import Reader
 from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.progress import Bar
 from clearspan.common.ragged import Ragged, bounds
 
@@ -81,6 +83,7 @@ def embedded(
     batch_tokens: int,
     vectors: NDArray[np.float32] | None = None,
     bar: "Progress | None" = None,
+    guard: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[Embedded]:
     """Yield what `embed` returns for each window of texts, in order.
 
@@ -88,6 +91,7 @@ def embedded(
 
     Args:
         vectors: an array for the embeddings of all windows, of which each window's are a part; None: one each.
+        guard: context in which texts are read and embedded, but not taken from `texts`.
     """
     upcoming, row = iter(texts), 0
     first = list(islice(upcoming, 2))
@@ -101,7 +105,10 @@ def embedded(
         return _Running(model, tokens, batch_tokens, own, None if bar is None else bar.update)
 
     if len(first) < 2:  # a thread would take longer than a few texts
-        yield from (started(window, reader.read(window, prompt)).result() for window in first)
+        for window in first:
+            with guard():
+                made = started(window, reader.read(window, prompt)).result()
+            yield made
         return
     reading: deque[tuple[Sequence[str], Future[Tokens]]] = deque()
     running: deque[_Running] = deque()
@@ -112,9 +119,12 @@ def embedded(
                 reading.append((window, thread.submit(reader.read, window, prompt)))
             if reading and (window is None or len(reading) > AHEAD):
                 next_window, tokens = reading.popleft()
-                running.append(started(next_window, tokens.result()))
+                with guard():
+                    running.append(started(next_window, tokens.result()))
             if running and (len(running) == IN_FLIGHT or (window is None and not reading)):
-                yield running.popleft().result()
+                with guard():
+                    made = running.popleft().result()
+                yield made
     finally:
         thread.shutdown(cancel_futures=True)
 
@@ -153,7 +163,9 @@ class _Running:
                     made.append(batch)
                 if done is not None:
                     done(int(last - first))
-            self._copying = None if is_host else _Copying(torch.cat(made))
+            self._copying = (
+                None if is_host else _Copying(torch.cat([torch.empty((0, model.dim), device=model.device), *made]))
+            )
 
     def result(self) -> Embedded:
         """Wait for the vectors, and return them in the texts' order."""

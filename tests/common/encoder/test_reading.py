@@ -26,7 +26,8 @@ from transformers import (
 )
 
 from clearspan.common.encoder.library import load
-from clearspan.common.encoder.reading import Reader, Tokens
+from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.model_folder import EncoderError
 
 LIMIT = 24
@@ -238,6 +239,7 @@ def test_what_cannot_be_read_here_is_read_by_the_library(
             assert ids == features["input_ids"][0].tolist(), text
             assert tokens.prompt_tokens == features.get("prompt_length", 0)
     assert reader.count(texts).tolist() == [len(transformer.tokenizer(text, **WHOLE)["input_ids"]) for text in texts]
+    assert len(reader.read([], "query: ")) == len(reader.count([])) == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common.encoder import stream
-from clearspan.common.encoder.reading import Tokens
+from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.fast_tokenizer import TokenizerError
 
 WAIT_S = 30.0
