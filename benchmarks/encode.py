@@ -41,7 +41,7 @@ from benchmarks.report import (
     tabulated,
     timed,
 )
-from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.source import read_source
 from clearspan.train.model.static import StaticConfig, StaticModel

@@ -18,6 +18,7 @@ from torch._dynamo.exc import TorchDynamoException
 from clearspan.common import files, terminal
 from clearspan.common.allocator import keep_tensors
 from clearspan.common.commands import continue_with
+from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -35,7 +36,6 @@ from clearspan.train.engine.signals import leave_to_rank_0
 from clearspan.train.estimate import describe
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.learner import Learner
-from clearspan.train.model.attention import VARLEN_DROPOUT
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.validation import HeldOut

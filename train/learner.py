@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
 from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.losses import IGNORED
 from clearspan.train.model.masking import Masked, mask
-from clearspan.train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
+from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
+from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.objectives._gradient_caching import Cached, Part, cache
 from clearspan.train.options import ALL
@@ -32,7 +32,7 @@ class _Prepared:
 
     objectives: list[Objective]
     requests: dict[str, Request]
-    packed: Packed
+    packed: PackedBlocks
     blocks: dict[str, slice]
     masked: dict[str, Masked]
     static: bool
@@ -218,7 +218,7 @@ class Learner(nn.Module):
         hidden = self.encoder(prepared.packed, self._patches(blocks, prepared.packed))
         return Forward(self.encoder, prepared.packed, hidden, prepared.blocks, prepared.masked)
 
-    def _patches(self, blocks: list[Sequences], packed: Packed) -> Tensor | None:
+    def _patches(self, blocks: list[Sequences], packed: PackedBlocks) -> Tensor | None:
         """Return the patch embeddings for the batch's first rows, (packed.patch_rows, h); None without patches."""
         contents = [block.content for block in blocks if isinstance(block.content, Patches)]
         if not contents:
