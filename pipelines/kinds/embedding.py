@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
+from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
@@ -97,7 +98,7 @@ class VectorWorker:
     """
 
     kind: VectorOptions
-    model: FolderEncoder
+    model: FolderEncoder | SharedModel
     batch_tokens: int
     old: Copied | None = None
 
