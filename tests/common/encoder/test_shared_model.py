@@ -1,7 +1,6 @@
 """Several processes embed with a model that one process holds: the same vectors, errors in one line."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -71,7 +70,7 @@ def served(reader: TokenReader) -> Iterator[Callable[[bool], str]]:
     folder = tempfile.mkdtemp()  # the path of a socket is short
 
     def serve(is_packed: bool) -> str:
-        address = os.path.join(folder, f"{is_packed}")
+        address = f"{folder}/{is_packed}"
         process: Any = SharedProcess(Held(reader, is_packed), Listener(address, "AF_UNIX"))  # type: ignore[arg-type]
         threading.Thread(target=process.run, daemon=True).start()
         return address
@@ -85,6 +84,7 @@ def joined(made: Iterator[Embedded]) -> Embedded:
     return Embedded(np.concatenate([part.vectors for part in parts]), np.concatenate([p.truncated for p in parts]))
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "texts"])
 def test_several_processes_get_the_vectors_of_one(served: Callable, reader: TokenReader, is_packed: bool) -> None:
     address = served(is_packed)
