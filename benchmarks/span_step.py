@@ -19,8 +19,9 @@ from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
 from clearspan.train.model.encoded import Encoded, Forward
-from clearspan.train.model.losses import IGNORED, nt_xent
+from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.packing import Budget
+from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import Metrics, Objective, mlm, spans
 from clearspan.train.options import ALL
 

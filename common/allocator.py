@@ -1,10 +1,11 @@
-"""Settings of glibc's malloc that keep freed memory in the process for reuse.
+"""Settings of the memory that a process keeps: glibc's malloc, and oneDNN's compiled kernels.
 
 By default glibc maps every large block anew and returns it to the system when it is freed. Each image or training step
 then touches all its pages for the first time: tens of thousands of page faults.
 """
 
 import ctypes
+import os
 import sys
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -46,3 +47,12 @@ def keep_blocks() -> bool:
     that keeps all memory of tensors goes on to do so.
     """
     return _keeps_tensors or keep_freed(32 << 20, 64 << 20)
+
+
+def keep_few_kernels() -> None:
+    """Let oneDNN keep the kernels of the last few shapes; call it before the first product of matrices on a CPU.
+
+    By default it keeps those of 1,024 shapes. Each packed batch has a number of rows of its own, which never comes
+    again: training all-MiniLM-L6-v2 in bf16 grew by 25 MB a step. A step has about 12 shapes.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

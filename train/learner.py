@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
 from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.losses import IGNORED
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
+from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.objectives._gradient_caching import Cached, Part, cache
 from clearspan.train.options import ALL

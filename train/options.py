@@ -74,6 +74,8 @@ class ModelConfig:
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
             embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
             always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
+        dropout: the rate of all dropouts inside the encoder, those of attention weights included; the exported model's
+            configuration has it too. null: the rates of the configuration.
     """
 
     path: str = ""
@@ -84,6 +86,7 @@ class ModelConfig:
     distill: str = ""
     random_dims: Annotated[int, Ge(0)] = 0
     train: str = "all"
+    dropout: Annotated[float, Ge(0), Lt(1)] | None = None
 
 
 @dataclasses.dataclass

@@ -72,6 +72,8 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
         near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
             attaches sketches to its batches (`text.minhash`).
+        group_field: field whose equal values keep rows on one side of the held-out part (`kinds.groups`). A kind whose
+            rows share texts may declare it as an option; its worker then attaches the hashes of groups to its batches.
         update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares it as
             `Update` has the option.
         old: with `update`, the folder of the dataset as it was and the file of its index (`kinds.copied`); the run sets
@@ -82,6 +84,7 @@ class Kind(Options, ABC):
 
     dedup: bool = False
     near_dedup: float | None = None
+    group_field: str | None = None
     compares: bool = False
     update: bool = False
     old: tuple[str, str] | None = None
@@ -143,7 +146,8 @@ class Kind(Options, ABC):
 
     def options(self) -> dict[str, Any]:
         """Return the options that shape the dataset, for its fingerprint."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("update", "old")}
+        of_runs = ("update", "old", "group_field")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
     @abstractmethod
     def reading(self) -> Reading:

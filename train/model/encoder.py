@@ -290,6 +290,22 @@ class Encoder(nn.Module):
         """The names of the modules of the model's masked-LM head; None if it has none that is supported."""
         return next((names for names in MLM_HEADS if all(hasattr(self.model, name) for name in names)), None)
 
+    @property
+    def mlm_decoder(self) -> nn.Linear:
+        """The last layer of the masked-LM head, which gives the logits."""
+        decoder: nn.Linear = self.model.get_output_embeddings()
+        return decoder
+
+    def mlm_states(self, hidden: Tensor) -> Tensor:
+        """Return what the masked-LM head's last layer takes for selected tokens: (k, h) -> (k, states)."""
+        decoder = self.mlm_decoder
+        # Some heads call it inside of a larger module.
+        decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
+        try:
+            return self.mlm_logits(hidden)
+        finally:
+            del decoder.forward
+
     def mlm_logits(self, hidden: Tensor) -> Tensor:
         """Return the masked-LM head's logits for selected tokens: (k, h) -> (k, vocabulary)."""
         for name in self.mlm_head or ():
@@ -360,6 +376,10 @@ class Encoder(nn.Module):
         finally:
             self.base.set_attn_implementation(PACKED_ATTENTION)
         self.train(training)
+
+
+def _unchanged(states: Tensor) -> Tensor:
+    return states
 
 
 @torch.inference_mode()
