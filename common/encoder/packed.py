@@ -34,6 +34,7 @@ from clearspan.common.allocator import keep_blocks, keep_few_kernels
 from clearspan.common.encoder import relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
+from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.forward import UNLIMITED, check_packing, states
 from clearspan.common.encoder.linear import replace_linear
 from clearspan.common.encoder.packing import Packed, pack
@@ -154,15 +155,11 @@ class PackedModel:
         return features["sentence_embedding"][:, : self.dim]
 
 
-def small_batches(lengths: NDArray[np.integer[Any]], most: int = CPU_TOKENS) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of texts, shortest first, in batches of at most `most` tokens; a longer one is alone."""
+def small_batches(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of texts, shortest first, in batches of at most CPU_TOKENS tokens; a longer text is alone."""
     order = np.argsort(lengths, kind="stable")
-    ends, first = np.cumsum(lengths[order], dtype=np.int64), 0
-    while first < len(order):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield order[first:last]
-        first = last
+    for rows in batches_in_order(lengths[order], CPU_TOKENS):
+        yield order[rows]
 
 
 def _check_transformer(first: Any) -> None:
