@@ -31,7 +31,7 @@ from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.packed import PackedModel
 from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.encoder.reading import LONGEST, Reader
+from clearspan.common.encoder.reading import Reader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
@@ -94,9 +94,7 @@ class Model(FolderEncoder):
 
     @property
     def most_tokens(self) -> int | None:
-        if self.reader is None or self.reader.limit >= LONGEST:
-            return None
-        return self.reader.limit - int(self.modules[0].tokenizer.num_special_tokens_to_add())
+        return self.reader and self.reader.most_tokens
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         first = self.modules[0]
