@@ -30,10 +30,11 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from clearspan.common.allocator import keep_blocks
+from clearspan.common.allocator import keep_blocks, keep_few_kernels
 from clearspan.common.encoder import relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
+from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.forward import UNLIMITED, check_packing, states
 from clearspan.common.encoder.linear import replace_linear
 from clearspan.common.encoder.packing import Packed, pack
@@ -43,8 +44,8 @@ from clearspan.common.pretrained import first_position, max_tokens
 
 CPU_TOKENS = 2048
 """Most tokens of a forward on a CPU, unless one text has more."""
-ROWS = 16
-"""On a CPU, the number of rows of a forward is a multiple of this."""
+FEW_ROWS, MANY_ROWS = 16, 64
+"""On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Modules after the pooling, which are the library's own."""
 
@@ -95,6 +96,7 @@ class PackedModel:
         transformer = first.model
         if transformer.device.type == "cpu":
             keep_blocks()
+            keep_few_kernels()
         self.dim = int(model.truncate_dim or model.get_embedding_dimension())
         self._forward = PackedTransformer(transformer)
 
@@ -125,7 +127,7 @@ class PackedModel:
         for rows in small_batches(lengths):
             sizes = lengths[rows]
             starts = np.repeat(ends[rows] - np.cumsum(sizes), sizes)
-            filler = -len(starts) % ROWS
+            filler = -len(starts) % (MANY_ROWS if len(starts) > 8 * MANY_ROWS else FEW_ROWS)
             batch = torch.zeros(len(starts) + filler, dtype=torch.int64)
             batch[: len(starts)] = ids[torch.from_numpy(starts + np.arange(len(starts)))]
             packed = pack(batch, np.append(sizes, filler) if filler else sizes)
@@ -153,15 +155,11 @@ class PackedModel:
         return features["sentence_embedding"][:, : self.dim]
 
 
-def small_batches(lengths: NDArray[np.integer[Any]], most: int = CPU_TOKENS) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of texts, shortest first, in batches of at most `most` tokens; a longer one is alone."""
+def small_batches(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of texts, shortest first, in batches of at most CPU_TOKENS tokens; a longer text is alone."""
     order = np.argsort(lengths, kind="stable")
-    ends, first = np.cumsum(lengths[order], dtype=np.int64), 0
-    while first < len(order):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield order[first:last]
-        first = last
+    for rows in batches_in_order(lengths[order], CPU_TOKENS):
+        yield order[rows]
 
 
 def _check_transformer(first: Any) -> None:
