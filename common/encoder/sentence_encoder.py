@@ -176,7 +176,7 @@ class FolderEncoder(Encoder):
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
-        yield from self._embed_windows(windows, batch_tokens, prompt)
+        return self._embed_windows(windows, batch_tokens, prompt)
 
     def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
         for window in windows:
