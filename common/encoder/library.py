@@ -14,7 +14,8 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ class Model(FolderEncoder):
                 out[rows] = embedded
                 bar.update(sum(read[row] for row in rows))
         return Embedded(out, tokens.is_truncated if tokens else np.zeros(len(texts), bool))
+
+    def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        if self.packed is None or self.reader is None:
+            return super()._embed_windows(windows, batch_tokens, prompt)
+
+        def guard() -> AbstractContextManager[None]:
+            return refusing(f"{self.name}: cannot encode every text")
+
+        return stream.embedded(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarities that `FolderEncoder` describes, computed on the model's device."""

@@ -4,14 +4,10 @@
 
 The transformer's modules are copied and its weights are shared, so the library's model stays as it is, and the way for
 what cannot run packed. `check_packing` compares the two at load.
-
-On a CPU, a batch is cut into smaller ones, sorted by length: the states of a batch stay in a core's cache, texts of one
-length share a call of attention, and the number of rows is one of a few, since oneDNN prepares each product of another
-size anew.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,21 +27,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from clearspan.common.allocator import keep_blocks, keep_few_kernels
-from clearspan.common.encoder import relative
+from clearspan.common.encoder import packed_batches, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
-from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.forward import UNLIMITED, check_packing, states
 from clearspan.common.encoder.linear import replace_linear
-from clearspan.common.encoder.packing import Packed, pack
+from clearspan.common.encoder.packing import Packed
 from clearspan.common.encoder.token_pooling import pooled
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 
-CPU_TOKENS = 2048
-"""Most tokens of a forward on a CPU, unless one text has more."""
-FEW_ROWS, MANY_ROWS = 16, 64
-"""On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Modules after the pooling, which are the library's own."""
 
@@ -120,26 +111,10 @@ class PackedModel:
             lengths: (n,), the number of ids of each text, on the host.
             prompt_tokens: ids at the beginning of each text that a pooling without the prompt leaves out.
         """
-        if ids.device.type != "cpu":
-            return self._embedded(pack(ids.long(), lengths), prompt_tokens)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        out = torch.empty((len(lengths), self.dim))
-        for rows in small_batches(lengths):
-            sizes = lengths[rows]
-            starts = np.repeat(ends[rows] - np.cumsum(sizes), sizes)
-            filler = -len(starts) % (MANY_ROWS if len(starts) > 8 * MANY_ROWS else FEW_ROWS)
-            batch = torch.zeros(len(starts) + filler, dtype=torch.int64)
-            batch[: len(starts)] = ids[torch.from_numpy(starts + np.arange(len(starts)))]
-            packed = pack(batch, np.append(sizes, filler) if filler else sizes)
-            out[torch.from_numpy(rows)] = self._embedded(packed, prompt_tokens)[: len(rows)]
-        return out
+        return packed_batches.embedded(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
     def _embedded(self, packed: Packed, prompt_tokens: int) -> Tensor:
-        if not len(packed.ids):
-            hidden = torch.zeros((1, self._pooling.embedding_dimension), device=packed.ids.device)
-        else:
-            hidden = self._forward(packed)
-        return self._finished(hidden, packed, prompt_tokens)
+        return self._finished(self._forward(packed), packed, prompt_tokens)
 
     @in_fp32
     def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
@@ -153,13 +128,6 @@ class PackedModel:
         for module in self._after:
             features = module(features)
         return features["sentence_embedding"][:, : self.dim]
-
-
-def small_batches(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of texts, shortest first, in batches of at most CPU_TOKENS tokens; a longer text is alone."""
-    order = np.argsort(lengths, kind="stable")
-    for rows in batches_in_order(lengths[order], CPU_TOKENS):
-        yield order[rows]
 
 
 def _check_transformer(first: Any) -> None:
