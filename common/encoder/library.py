@@ -71,6 +71,7 @@ class Model(FolderEncoder):
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]
         self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
+        self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         if self.packed is not None and self.reader is not None:
