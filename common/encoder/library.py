@@ -14,8 +14,8 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Model(FolderEncoder):
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]
         self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
+        self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         if self.packed is not None and self.reader is not None:
@@ -90,7 +91,10 @@ class Model(FolderEncoder):
     def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
         if self.packed is None or self.reader is None:
             return super()._embed_windows(windows, batch_tokens, prompt)
-        guard = functools.partial(refusing, f"{self.name}: cannot encode every text")
+
+        def guard() -> AbstractContextManager[None]:
+            return refusing(f"{self.name}: cannot encode every text")
+
         return stream.embedded(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:

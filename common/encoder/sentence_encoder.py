@@ -125,9 +125,11 @@ class FolderEncoder(Encoder):
     Attributes:
         folder: the model's folder. name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+        is_packed: whether a transformer runs without padding; None for a model without one.
     """
 
     folder: Path
+    is_packed: bool | None = None
 
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]

@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, T5EncoderModel
 
-from clearspan.common.encoder import library, packed
+from clearspan.common.encoder import library, packed, packed_batches
 from clearspan.common.encoder.library import Model, load
 from clearspan.common.encoder.packed import PackedModel
 from clearspan.common.model_folder import EncoderError
@@ -202,7 +202,7 @@ def test_the_order_and_the_size_of_batches_change_nothing(
     ids = torch.from_numpy(generator.integers(1000, 9000, int(lengths.sum())))
     alone = torch.cat([model.encode_ids(row, np.array([len(row)])) for row in ids.split(lengths.tolist())])
     for tokens in (1, 100, 10_000):
-        monkeypatch.setattr(packed, "CPU_TOKENS", tokens)
+        monkeypatch.setattr(packed_batches, "CPU_TOKENS", tokens)
         torch.testing.assert_close(model.encode_ids(ids, lengths), alone, atol=1e-5, rtol=1e-5)
     assert model.encode_ids(ids[:0], lengths[:0]).shape == (0, WIDTH)
 
