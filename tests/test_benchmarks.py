@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import adapting, cuda, demo, peer_trainer
+from benchmarks import adapting, cuda, demo, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
@@ -146,3 +146,26 @@ def test_sentence_transformers_own_trainer_steps_over_prepared_pairs() -> None:
     trainer = peer_trainer.PeerTrainer(model, [(made.anchors, made.positives)], optimizer, 0.05, 1.0, lambda: None)
     seconds, _ = trainer.seconds(2, bf16=False)
     assert seconds > 0 and {int(state["step"]) for state in optimizer.state.values()} == {3}
+
+
+@pytest.mark.exhaustive
+def test_a_budget_is_checked_without_a_forward_and_a_peer_without_memory_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An fp32 forward of all documents takes several times the memory of a step."""
+    monkeypatch.setattr(peer_trainer, "why_not", lambda: "left out")
+    bench = train_step.Bench({"layers": 1, "hidden": 64, "documents": 2, "batches": 2, "steps": 1}, "cpu")
+    ran = []
+    for name, learner in bench.learners.items():
+        learner.encoder.register_forward_hook(lambda *_, name=name: ran.append(name))
+        monkeypatch.setattr(learner.encoder, "compile_static", lambda: None)
+    bench.compile()
+    assert not ran and all(learner.static for learner in bench.learners.values())
+
+    def full() -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    bench.contenders = {name: bench.contenders[name] for name in ("packed", "padded")}
+    bench.contenders["padded"].loss = full
+    bench.warm_up(bf16=False)
+    assert list(bench.contenders) == ["packed"] and "padded: out of memory" in bench.note and ran
