@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
-from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
+from clearspan.common.model_folder import EncoderError, check_config, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import ATTENTION_DROPOUTS, Encoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
@@ -22,6 +22,23 @@ from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.options import DISTILL, POOLINGS, STATIC, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
+
+
+def set_attention_dropout(config: PreTrainedConfig, rate: float | None) -> None:
+    """Set the dropout rate of attention weights in a configuration; None: leave it.
+
+    Raises:
+        RecipeError: the architecture has no such rate.
+    """
+    if rate is None:
+        return
+    names = [name for name in ATTENTION_DROPOUTS if hasattr(config, name)]
+    if not names:
+        raise RecipeError(
+            f"model.attention_dropout: {config.model_type} has no dropout of attention alone: leave it out"
+        )
+    for name in names:
+        setattr(config, name, rate)
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
@@ -48,17 +65,28 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
         return dense
 
 
-def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[PreTrainedModel, list[str]]:
+def _pretrained(
+    folder: Path, tokenizer: Any, seed: int, train: str, attention_dropout: float | None
+) -> tuple[PreTrainedModel, list[str]]:
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, attn_implementation=PACKED_ATTENTION, variant=variant(folder))
+        options = {"attn_implementation": PACKED_ATTENTION, "variant": variant(folder)}
+        model, new_weights = load_model(folder, config=_config(folder, attention_dropout), **options)
     rows = model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
     _check_new_tokens(folder, num_ids(tokenizer) - rows, train)
     if model.config.vocab_size < num_ids(tokenizer):
         add_embeddings(model, num_ids(tokenizer), seed)
     return model, new_weights
+
+
+def _config(folder: Path, attention_dropout: float | None) -> PreTrainedConfig:
+    """Return the configuration of a folder's model, for training."""
+    check_config(folder)
+    config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    set_attention_dropout(config, attention_dropout)
+    return config
 
 
 def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
@@ -80,7 +108,14 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
         )
 
 
-def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int, train: str) -> PreTrainedModel:
+def _from_table(
+    source: Source,
+    stated: Mapping[str, Any],
+    tokenizer: Any,
+    seed: int,
+    train: str,
+    attention_dropout: float | None = None,
+) -> PreTrainedModel:
     """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
     the folder lacks get embeddings of their own.
 
@@ -97,7 +132,7 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
     options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
     if "hidden_size" not in options:
         options.setdefault(width, dim)
-    model = _fresh(options, tokenizer, seed)
+    model = _fresh(options, tokenizer, seed, attention_dropout)
     fresh = model.get_input_embeddings().weight.data
     if fresh.shape[1] != dim:
         key = "embedding_size" if hasattr(model.config, "embedding_size") else width
@@ -113,7 +148,9 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
     return model
 
 
-def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+def _fresh(
+    stated: Mapping[str, Any], tokenizer: Any, seed: int, attention_dropout: float | None = None
+) -> PreTrainedModel:
     """Return a model with random weights; `stated` are the recipe's options of its configuration."""
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
@@ -125,6 +162,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
             f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
         )
     config = AutoConfig.for_model(**{**options, **stated})
+    set_attention_dropout(config, attention_dropout)
     with seeded(seed):
         model: PreTrainedModel = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
     return model
@@ -138,7 +176,8 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
-    model, special = _fresh(options, tokenizer, recipe.training.seed), tokenizer.all_special_ids
+    model = _fresh(options, tokenizer, recipe.training.seed, recipe.model.attention_dropout)
+    special = tokenizer.all_special_ids
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
@@ -224,7 +263,7 @@ def _model(
     if recipe.model.init != "random":
         return _started(recipe, tokenizer, datasets), []
     if not recipe.model.path:
-        return _fresh(stated, tokenizer, seed), []
+        return _fresh(stated, tokenizer, seed, recipe.model.attention_dropout), []
     if stated or source.table is not None:
-        return _from_table(source, stated, tokenizer, seed, train), []
-    return _pretrained(source.weights, tokenizer, seed, train)
+        return _from_table(source, stated, tokenizer, seed, train, recipe.model.attention_dropout), []
+    return _pretrained(source.weights, tokenizer, seed, train, recipe.model.attention_dropout)

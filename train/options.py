@@ -74,6 +74,9 @@ class ModelConfig:
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
             embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
             always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
+        attention_dropout: the dropout rate of attention weights, also in the exported configuration. 0 lets an H100 use
+            FlashAttention 3, which has no dropout; the published codes that the recipes follow keep the model's 0.1.
+            null: as the folder of `path`, `config` or the architecture has it.
     """
 
     path: str = ""
@@ -84,6 +87,7 @@ class ModelConfig:
     distill: str = ""
     random_dims: Annotated[int, Ge(0)] = 0
     train: str = "all"
+    attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
 
 
 @dataclasses.dataclass

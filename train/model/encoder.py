@@ -43,6 +43,8 @@ MLM_HEADS = (
     ("generator_predictions", "generator_lm_head"),  # ELECTRA
 )
 """The modules of each architecture's masked-LM head, in order."""
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""The names of the dropout rate of attention weights in configurations."""
 MAX_GRAPHS = 64
 """Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
 gradient caching, validation."""
@@ -204,7 +206,7 @@ class Encoder(nn.Module):
     @property
     def attention_dropout(self) -> float:
         """The dropout rate of attention weights, whatever its name in the architecture's configuration."""
-        names = ("attention_probs_dropout_prob", "attention_dropout")
+        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
