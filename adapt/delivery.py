@@ -70,7 +70,7 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
-    words = {"stemmer": options.stemmer, "prompt_name": prompt_name}
+    words = {"stemmer": options.stemmer, "prompt_name": prompt_name, "id_field": options.id_field}
     write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, **words)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}

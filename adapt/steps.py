@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from clearspan.adapt.enough import check_held_out
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.commands import Option, words
@@ -64,13 +65,18 @@ def title(step: Step, options: Adapt) -> str:
 
 
 def steps(options: Adapt) -> Iterator[Step]:
-    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote."""
+    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote.
+
+    Raises:
+        DataError: the dataset of the texts, once it is written, has too few held-out ones.
+    """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
     if given is None:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, *PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
+    check_held_out(texts)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))

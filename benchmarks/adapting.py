@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import command, finish, machine, option
 from clearspan.common.commands import Option, run_module, words
+from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
 from clearspan.eval import results
@@ -49,6 +50,8 @@ from clearspan.eval.scores import Difference, Examples, difference, figure, inte
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
 """Name of a way -> `--model`, with {} for the given one; "": without."""
 BM25, UNTRAINED, START = "BM25", "as it is", "before training"
+TOKENS = 1024
+"""Of a batch to embed, a CPU's caches."""
 FIRST = 42
 """Seed of the recipes, with which `clearspan adapt` trains."""
 
@@ -109,7 +112,8 @@ class Study:
     def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
         """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
-        similarity = Prompted.of(load(str(model)), (), self.work / "cache", 16384, progress=True)
+        encoder = load(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
+        similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
 
@@ -125,7 +129,7 @@ class Study:
         if not (folder / results.RESULTS).is_file():
             spec = model if weight is None else f"{HYBRID}{model}"
             options: dict[str, Option] = {"model": spec, "name": named, "tasks": "retrieval", "data": data}
-            options |= {"output": folder, "quiet": True, **of_weight}
+            options |= {"output": folder, "quiet": True, "precision": AUTO, **of_weight}
             run_module("clearspan.eval", [*words(options)], "python -m clearspan.eval", quiet=True)
         tasks = results.read_examples(results.read(folder))
         return {task: values.get("ndcg@10", values["mrr"]) for task, values in tasks.items()}

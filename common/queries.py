@@ -1,7 +1,8 @@
 """A file of queries: what a user would search for and, where it is known, what should be found.
 
     questions.txt      a query a line
-    questions.csv      columns query and, if known, text (the right text) or id (its id); .tsv and .jsonl alike
+    questions.csv      columns query and, if known, text (the right text) or id (that of the right text in hits);
+                       .tsv and .jsonl alike
 
 Rows with the same query are one query with several right answers: that is for the reader of the list to decide.
 """
@@ -24,7 +25,7 @@ class Query:
     Attributes:
         text: the query.
         answer_text: the text that should be found; None: not given.
-        answer_id: the id of that text, as it is written; None: not given.
+        answer_id: the id of that text, as hits show it; None: not given.
         place: the file and line that it comes from, for messages.
     """
 

@@ -19,8 +19,9 @@ from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import Bar
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.catalog import Compared, compared
-from clearspan.eval.files import DataError, MissingDataError, check_writable
+from clearspan.eval.files import check_writable
 from clearspan.eval.models.hybrid import Hybrid, encoder_of
 from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load

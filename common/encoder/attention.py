@@ -2,7 +2,7 @@
 
     CUDA, half precision    torch's variable-length flash attention. Its public call has no dropout: with dropout, the
                             private call that torch's nested tensors make, or the last row if this torch lacks it
-    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, `common.encoder.dropout.attention`
+    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, or in bf16, products and a softmax
     otherwise               one padded SDPA without host sync: CUDA in fp32, odd heads, a static budget on a CPU
 
 It is registered under a private name, which never reaches an exported configuration.
@@ -18,11 +18,13 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from clearspan.common.encoder.autocast import in_fp32
-from clearspan.common.encoder.dropout import attention as dropped_attention
+from clearspan.common.encoder.dropout import keep_mask
 from clearspan.common.encoder.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
 PRIVATE = "_flash_attention_forward"
+UNFUSED = 1024
+"""Longest sequence whose attention weights are stored in bf16: 2 MiB a head."""
 
 
 def _takes_dropout() -> bool:
@@ -79,9 +81,10 @@ def packed_attention(
     scores = Scores(scaling, sliding_window, causal, position_bias)
     if query.device.type != "cpu" or packed.lengths is None:
         return padded_attention(query, key, value, packed, dropout, scores), None
-    # On a CPU, torch's kernels for bf16 are slower than those for fp32, forward and backward.
-    q, k, v = query.float(), key.float(), value.float()
-    return attention_by_length(q, k, v, packed, dropout, scores).to(query.dtype), None
+    if module.training or query.requires_grad:  # on a CPU, bf16's backward is slower than fp32's
+        q, k, v = query.float(), key.float(), value.float()
+        return attention_by_length(q, k, v, packed, dropout, scores).to(query.dtype), None
+    return attention_by_length(query, key, value, packed, dropout, scores), None
 
 
 class Scores(NamedTuple):
@@ -126,12 +129,36 @@ def attention_by_length(
     for (length, count), part in zip(runs, parts, strict=True):
         q, k, v = (x.view(count, length, *x.shape[1:]).transpose(1, 2) for x in part)
         mask = scores.mask(length, q)
-        if 0 < dropout < 1:
-            out = dropped_attention(q, k, v, mask, dropout, scores.scaling)
+        if 0 < dropout < 1 or (q.dtype == torch.bfloat16 and length <= UNFUSED):
+            out = unfused_attention(q, k, v, mask, dropout, scores.scaling)
         else:
             out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)
         outs.append(out.transpose(1, 2).flatten(0, 1))
     return (torch.cat(outs) if len(outs) > 1 else outs[0])[None]
+
+
+def unfused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, scaling: float | None
+) -> Tensor:
+    """Return attention by products and a softmax: with dropout of its weights torch has no fused kernel on a CPU, and
+    that for bf16 takes twice as long as oneDNN's products.
+
+    Args:
+        q, k, v: (N, heads, L, d).
+        mask: as `Scores.mask` returns it.
+    """
+    shape, scaling = q.shape, q.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    products = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scaling)
+    if mask is not None and mask.dtype == torch.bool:
+        products = products.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        products = (products.view(*shape[:-1], -1) + mask).flatten(0, 1)
+    weights = products.softmax(-1)
+    if not 0 < dropout < 1:
+        return torch.bmm(weights, v).view(shape)
+    keep, scale = keep_mask(weights.shape, dropout)
+    return (torch.bmm(weights * keep, v) * scale).view(shape)
 
 
 def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:

@@ -30,6 +30,7 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from clearspan.common.allocator import keep_blocks
 from clearspan.common.encoder import relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
@@ -40,7 +41,7 @@ from clearspan.common.encoder.token_pooling import pooled
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 
-CPU_TOKENS = 1024
+CPU_TOKENS = 2048
 """Most tokens of a forward on a CPU, unless one text has more."""
 ROWS = 16
 """On a CPU, the number of rows of a forward is a multiple of this."""
@@ -92,6 +93,8 @@ class PackedModel:
             if type(module) not in AFTER or not _takes_embeddings(module):
                 raise EncoderError(f"its module {type(module).__name__} is not applied to packed texts")
         transformer = first.model
+        if transformer.device.type == "cpu":
+            keep_blocks()
         self.dim = int(model.truncate_dim or model.get_embedding_dimension())
         self._forward = PackedTransformer(transformer)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
-from clearspan.common.model_folder import EncoderError, refusing
+from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
@@ -123,7 +123,7 @@ class FolderEncoder(Encoder):
         libraries: the packages that compute the embeddings.
 
     Attributes:
-        folder: the model's folder. name: the folder's name.
+        folder: the model's folder. name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
     """
 
@@ -132,7 +132,7 @@ class FolderEncoder(Encoder):
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
     ) -> None:
-        self.folder, self.name, self.dim = folder, folder.resolve().name, dim
+        self.folder, self.name, self.dim = folder, model_name(folder), dim
         self.similarity_name, self.prompts = similarity_name, Prompts.read(folder)
         self._settings, self._libraries = dict(settings), libraries
 

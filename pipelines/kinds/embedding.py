@@ -52,8 +52,8 @@ class Text(NamedTuple):
 
     @property
     def embedded(self) -> str:
-        """What is embedded, without the prompt."""
-        return f"{self.title} {self.text}" if self.title else self.text
+        """What is embedded, without the prompt, and without white space at its ends, as texts are judged."""
+        return f"{self.title} {self.text.strip()}".strip()
 
 
 @dataclasses.dataclass

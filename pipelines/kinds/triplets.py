@@ -6,7 +6,8 @@ An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are
 all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`), and
 with `group_field` those that have one value of a field.
 
-A text may have a prompt before it (`text.prompts`), as the model wants it.
+A text has no white space at its ends: a model is judged on texts without, and " Unions" has other tokens than "Unions".
+It may have a prompt before it (`text.prompts`), as the model wants it.
 
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
@@ -216,12 +217,16 @@ class Triplets(TextKind):
             "max_tokens": self.max_tokens,
             "columns": list(self.named) if self.named else None,
             "nli": self.nli,
+            "ends": "stripped",
             **({"pairs": True} if self.are_pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
             **{name: most for name in ("max_positives", "max_negatives") if (most := getattr(self, name))},
             **({"prompts": dict(zip(self.prompted, self.prompts, strict=False))} if any(self.prompts) else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
+
+    def prepared(self, text: str) -> str:
+        return super().prepared(text).strip()
 
     @property
     def prompted(self) -> tuple[str, ...]:

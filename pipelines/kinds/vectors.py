@@ -143,6 +143,7 @@ class Vectors(VectorOptions):
             "model": self.model_sha256,
             "device": check_device(self.device),
             "dtype": self.vector_dtype,
+            "ends": "stripped",
         }
         if any(self.prompts.texts.values()):
             own["prompt"] = self.prompt

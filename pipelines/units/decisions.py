@@ -229,7 +229,7 @@ def count_together(job: Job, _: int, slices: int) -> None:
     """Write the number of rows that are kept, of their groups, and of rows whose group may not be held out."""
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
-    eligible, groups = np.sum(each, axis=0, dtype=NUMBER).tolist()
+    eligible, groups = np.array(each).sum(axis=0).tolist()
     figures = np.array([rows, groups, rows - eligible], NUMBER)
     storage.publish_bytes(seal_bytes(figures.tobytes()), job.entries_path(Entries.TOGETHER, 0))
 

@@ -92,6 +92,7 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
     ((hit,),) = [each["hits"] for each in answer["systems"][:1]]
     assert hit == {
         "score": 0.5,
+        "id_field": None,
         "id": 7,
         "source": "birds/owls.csv",
         "record": 3,

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 
 from clearspan.common import compute
@@ -69,6 +70,34 @@ def rows(folder: Path) -> pa.Table:
 
 def stored(folder: Path) -> np.ndarray:
     return np.concatenate([vectors.decoded(batch) for batch in Dataset(folder)])
+
+
+def test_a_text_is_embedded_as_it_is_judged_without_white_space_at_its_ends(
+    direct: Command, still: Path, roberta_tokenizer: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    """By a tokenizer of bytes, to which " Owls" and "Owls" differ. Ids are those of what is embedded."""
+    shutil.copy(roberta_tokenizer / "tokenizer.json", shutil.copytree(still, tmp_path / "model"))
+    size = len(json.loads((roberta_tokenizer / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])
+    table = np.random.default_rng(0).standard_normal((size, 16), np.float32)
+    save_file({"embedding.weight": table}, tmp_path / "model" / "model.safetensors")
+    plain = [text.strip() for text in sentences[:20]]
+    for name, texts in (("plain", plain), ("spaced", [f" \t{text}\n" for text in plain])):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"title": "On", "text": text}) + "\n" for text in texts))
+        for title in ("", "title"):
+            words = ["--title-field", title] if title else []
+            output = tmp_path / f"{name}{title}"
+            ended = direct(
+                "embed", "--input", path, "--model", tmp_path / "model", "--keep-text", *words, "--output", output
+            )
+            assert ended.code == 0, ended.err
+            assert rows(output)["text"].to_pylist() == texts
+    library = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    for title, before in (("", ""), ("title", "On ")):
+        expected = library.encode([before + text for text in plain])
+        for name in ("plain", "spaced"):
+            np.testing.assert_allclose(stored(tmp_path / f"{name}{title}"), expected, atol=1e-5)
+        assert rows(tmp_path / f"plain{title}")["id"] == rows(tmp_path / f"spaced{title}")["id"]
 
 
 @pytest.mark.slow

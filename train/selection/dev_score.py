@@ -16,10 +16,10 @@ from typing import Any
 
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data import heldout
 from clearspan.eval.data.narrowed import narrowed
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr

