@@ -196,9 +196,10 @@ class Collection:
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]
-        if twice := [name for name in folders if folders.count(name) > 1]:
-            raise UsageError(f"{twice[0]}: is given twice: name each collection once")
         all_settings = [read_settings(name) for name in folders]
+        places = [_place(settings.vectors) for settings in all_settings]
+        if twice := [name for name, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+            raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
         datasets = [_vectors_of(settings) for settings in all_settings]
         first = all_settings[0]
         chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
@@ -359,6 +360,11 @@ class Collection:
         if not np.isfinite(vectors).all():
             raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
         return vectors, self._encoder.similarity_name
+
+
+def _place(path: str) -> str:
+    """Return a path that is the same however it is written."""
+    return path if storage.is_remote(path) else str(Path(path).resolve())
 
 
 def _vectors_of(settings: Settings) -> Dataset:
