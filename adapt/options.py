@@ -30,6 +30,7 @@ QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and 
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
 STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
+GROUPED = "hold out texts with one value of this field together, e.g. versions of a document (texts with titles)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
@@ -54,6 +55,7 @@ class Adapt(Options):
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     skip_given: Annotated[bool, Flag(SKIPPED)] = False
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
+    group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     dry_run: Annotated[bool, Flag("print the commands; run none")] = False
@@ -75,6 +77,9 @@ class Adapt(Options):
         if self.titles and self.min_tokens is not None:
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        if self.group_field is not None and not self.titles:
+            without = f"{self.alone} takes texts" if self.alone else "the inputs are texts"
+            raise UsageError(f"--group-field has no effect, since {without} without titles: leave it out")
         if self.skip_given and not (self.model and self.starts):
             raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
         try:

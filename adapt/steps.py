@@ -106,13 +106,16 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         chosen = ",".join(options.prompt_name) or None
         if options.starts and any(options.known_prompts.texts.values()):
             chosen = NONE
-        command = ("pairs", *words({**line, "fields": ",".join(options.titles), "prompt_name": chosen}))
+        line |= {"fields": ",".join(options.titles), "prompt_name": chosen, "group_field": options.group_field}
+        command = ("pairs", *words(line))
     else:
         named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
     about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
+    if options.group_field is not None:
+        about += f", those of one {options.group_field} together"
     if any(options.known_prompts.texts.values()):
         about += f"; {prompts_in_words(options)}"
     return Step("texts", about, *PIPELINES, command)

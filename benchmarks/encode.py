@@ -1,12 +1,16 @@
 """Texts to embeddings on a CPU: the packed encoder beside sentence-transformers' `encode`, on short and long texts.
 
     python -m benchmarks.encode --model all-MiniLM-L6-v2 --short sts-test.csv --long DOCUMENTS.jsonl
+    python -m benchmarks.encode --host TOKENIZER ... --long DOCUMENTS.jsonl --texts 100000
 
 Both encode with the same sentence-transformers folder, including tokenization. Short texts are the distinct sentences
 of an STS-B file, long ones the beginnings of documents. Ratios are medians over alternating rounds, of elapsed and of
 processor time; other load affects the latter least. First, both are checked to give the same embeddings, to 1e-5 in
 fp32. The same follows for a fresh static model with the same tokenizer; the last rows are its speed beside the model's,
 both by sentence-transformers.
+
+With `--host`, a model that returns zeros takes the place of the model: the rates are those of everything else, with the
+tokenizers of these folders, on distinct sentences of the documents.
 """
 
 import argparse
@@ -24,6 +28,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel
 
+from benchmarks import encode_host
 from benchmarks.report import (
     alternating,
     command,
@@ -36,7 +41,7 @@ from benchmarks.report import (
     tabulated,
     timed,
 )
-from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.source import read_source
 from clearspan.train.model.static import StaticConfig, StaticModel
@@ -107,6 +112,11 @@ def rates(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int) -> di
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.host:
+        return encode_host.measure(arguments)
+    if arguments.model is None or arguments.short is None:
+        raise SystemExit("benchmark: give --model and --short, or --host")
+
     def by_library(model: SentenceTransformer) -> Encode:
         return lambda texts: np.asarray(model.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
 
@@ -132,6 +142,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
     figures = {"texts": ("texts", ","), "texts/s": ("texts_per_s", ",.0f"), "peer": ("peer_texts_per_s", ",.0f")}
+    if any("first_texts_per_s" in row for row in result["rows"].values()):
+        figures |= {"first round": ("first_texts_per_s", ",.0f")}
     figures |= {"times": ("times", ".2f"), "by processor": ("times_by_processor", ".2f")}
     title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
     return f"{title}\n{tabulated('', result['rows'], figures)}"
@@ -139,12 +151,16 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = command(__doc__, "encode")
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a sentence-transformers folder")
-    parser.add_argument("--short", type=Path, required=True, metavar="FILE", help="STS-B in SentEval's layout")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="a sentence-transformers folder")
+    parser.add_argument("--short", type=Path, metavar="FILE", help="STS-B in SentEval's layout")
     parser.add_argument("--long", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
+    parser.add_argument(
+        "--host", type=Path, nargs="+", metavar="DIR", help="folders of tokenizers: the host's side alone"
+    )
     option(parser, "texts", 2000, "short texts")
     option(parser, "long-texts", 100, "long texts")
     option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
+    option(parser, "batch-tokens", 16384, "with --host: tokens of our batches")
     option(parser, "rounds", 5, "rounds")
     precisions_option(parser, "fp32", "auto")
     finish(parser, measure, table)

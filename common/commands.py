@@ -2,8 +2,8 @@
 
     min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
 
-`run_module` runs a command in a process of its own and prints its output as it comes. `naming_keywords` names keyword
-arguments in place of options in messages:
+`run_module` runs a command in a process of its own and prints its output as it comes; `common.several` runs several
+commands at a time. `naming_keywords` names keyword arguments in place of options in messages:
 
     --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup
 """
@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +41,56 @@ STARTED_BY = "CLEARSPAN_STARTED_BY"
 CONTINUED = "repeat the same command or call to continue"
 OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
 """An option that is a keyword argument, as a group; or a command line, which stays."""
+
+
+class Processes:
+    """The processes that `run_module` has started and that still run, in whichever thread waits for them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self.are_interrupted = False
+
+    @contextlib.contextmanager
+    def started(self, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+        """Start a process whose output can be read, and wait for its end.
+
+        Raises:
+            KeyboardInterrupt: `interrupt` was called before.
+        """
+        with self._lock:
+            if self.are_interrupted:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                text=True,
+                errors="backslashreplace",
+            )
+            self._running.add(process)
+        try:
+            with process:
+                yield process
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    def interrupt(self) -> None:
+        """Pass an interrupt on to all processes; `run_module` raises KeyboardInterrupt in every thread from now on."""
+        with self._lock:
+            self.are_interrupted = True
+            for process in self._running:
+                process.send_signal(signal.SIGINT)
+
+    def resume(self) -> None:
+        """Let `run_module` start processes again."""
+        with self._lock:
+            self.are_interrupted = False
+
+
+processes = Processes()
 
 
 class CommandError(RuntimeError):
@@ -112,14 +163,7 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
     usage, problems = [], []
     command, environment = [sys.executable, "-m", module, *line], os.environ | {STARTED_BY: str(os.getpid())}
     children_ignore_it(environment)
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        text=True,
-        errors="backslashreplace",
-    ) as process:
+    with processes.started(command, environment) as process:
         assert process.stdout is not None
         try:
             for text in process.stdout:
@@ -135,6 +179,8 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
                 if not quiet:
                     print(text, end="")
             raise
+    if processes.are_interrupted:
+        raise KeyboardInterrupt
     if process.returncode and usage:
         raise UsageError(usage[-1])
     if process.returncode:

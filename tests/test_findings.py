@@ -1,7 +1,12 @@
 """The findings benchmark: verdicts on made-up numbers, its recipes, the stored page, and a whole small study."""
 
 import json
+import os
 import random
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +14,13 @@ import pytest
 import yaml
 
 from benchmarks.findings import __main__ as command
-from benchmarks.findings import claims, datasets, page, study, systems, verdicts
+from benchmarks.findings import claims, collected, datasets, page, study, systems, verdicts
+from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
-from clearspan.common.commands import UsageError
+from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval.scores import Examples, difference, resampled
 from clearspan.train.config.recipe import load
+from clearspan.train.sweeps.grid import Grid, parse_axis
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
@@ -70,8 +77,9 @@ def test_resampled_figures_are_those_of_the_paired_difference() -> None:
     )
 
 
-def test_every_systems_recipe_loads_and_every_claim_compares_two_of_them(tmp_path: Path) -> None:
-    known = systems.systems(systems.Scale(), tmp_path)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_systems_recipe_loads_and_every_claim_compares_two_of_them(tmp_path: Path, scale: str) -> None:
+    known = systems.systems(SCALES[scale], tmp_path)
     for name, system in known.items():
         options = systems.recipe(system, {"path": "base"}, 1e-3, tmp_path)
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(options))
@@ -79,6 +87,7 @@ def test_every_systems_recipe_loads_and_every_claim_compares_two_of_them(tmp_pat
         assert loaded.objectives.keys() == system.objectives.keys(), name
     for claim in (*claims.CLAIMS, *claims.CONTROLS):
         assert {claim.better, claim.worse} <= known.keys() | systems.TITLES.keys() and claim.group in claims.GROUPS
+    assert known.keys() >= set(SCALES[scale].systems)
 
 
 def test_positives_lack_a_tenth_of_the_words_or_are_a_run_of_the_others() -> None:
@@ -93,10 +102,148 @@ def test_positives_lack_a_tenth_of_the_words_or_are_a_run_of_the_others() -> Non
         assert all(word in remaining for word in left)
 
 
-def test_the_stored_result_gives_the_page_and_its_plot(tmp_path: Path) -> None:
-    page.write(json.loads((ROOT / "benchmarks" / "results" / "findings.json").read_text()), tmp_path)
-    for name in ("findings.md", "findings.svg"):
-        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text()
+def stored() -> page.Results:
+    """The results of the repository, by scale."""
+    files = {scale: ROOT / path for scale, path in command.RESULTS.items()}
+    return {scale: json.loads(path.read_text()) for scale, path in files.items() if path.is_file()}
+
+
+def test_the_stored_results_give_the_page_and_its_plots(tmp_path: Path) -> None:
+    page.write(stored(), tmp_path)
+    for file in tmp_path.iterdir():
+        assert file.read_text() == (ROOT / "docs" / file.name).read_text()
+    assert len(list(tmp_path.iterdir())) == 1 + len(stored())
+
+
+def test_the_page_shows_both_scales_side_by_side_or_says_which_one_was_not_run(tmp_path: Path) -> None:
+    """The large result is made up: of the small one, some systems, and verdicts on transfer alone."""
+    small = stored()[SMALL]
+    some = ("pretrained", "mlm-sentences", "clear-del-word", "tfidf")
+    verdict = {"better": "clear-del-word", "worse": "pretrained", "group": "transfer", "word": REPRODUCED}
+    on_transfer = {**verdict, "worse": "mlm-sentences", "difference": 1.25, "low": 0.5, "high": 2.0}
+    made_up = {
+        **small,
+        "scale": {**small["scale"], "layers": 6},
+        "machine": {**small["machine"], "device": "a GPU"},
+        "transfer": ["TREC", "MRPC"],
+        "systems": {name: small["systems"][name] for name in some},
+        "verdicts": [{**verdict, "difference": 2.25, "low": 1.5, "high": 3.0}, on_transfer],
+    }
+    alone, both = page.page({SMALL: small}), page.page({SMALL: small, LARGE: made_up})
+    assert "120,000,000 tokens and trained on 5,000,000 more: not run yet." in alone
+    assert "large |" not in alone and "not run yet" not in both
+    assert "- **large**: an encoder of 6 layers of 256" in both and "hours on a GPU" in both
+    assert "protocol `fast`; large: TREC, MRPC;" in both and "(findings-large.svg)" in both
+    lines = both.splitlines()
+    assert "| CLEAR, [CLS]: MLM + del-word | -4.3 |  | -4.3 | **+2.2 [+1.5, +3.0]** |" in lines
+    number = next(i for i, line in enumerate(lines) if "MLM + del-word > MLM only, [CLS] | STS |" in line)
+    assert lines[number].endswith("| opposite: -5.2 [-6.0, -4.4] |  |")
+    assert lines[number + 1] == "|  | transfer |  | reproduced: +1.2 [+0.5, +2.0] |"
+    page.write({SMALL: small, LARGE: made_up}, tmp_path)
+    assert (tmp_path / "findings-large.svg").is_file()
+
+
+def test_every_pair_is_judged_on_its_own_scores_on_sts_and_on_transfer_once() -> None:
+    keys = [claim.key for claim in collected.pairs(["simcse", "mlm"])]
+    assert len(keys) == len(set(keys))
+    for group in claims.SEPARATE:
+        assert {("simcse", "pretrained", group), ("mlm", "pretrained", group)} <= set(keys)
+        assert ("clear-del-word", "mlm-sentences", group) in keys
+    assert ("declutr", "glove", "STS + transfer") in keys
+
+
+class Runs:
+    """Stands for `run_module` in a study: notes the commands, and leaves the scores of the runs of a sweep.
+
+    Attributes:
+        stops: the number of the run at which the time is up.
+    """
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.scored: list[str] = []
+        self.stops = 0
+
+    def __call__(self, module: str, line: list[str], *_: object) -> None:
+        self.commands.append([module, *line])
+        if module == "clearspan.train":
+            (model := Path(line[2].removeprefix("output=")) / "model").mkdir(parents=True)
+            (model / "model.safetensors").touch()
+        if module == "clearspan.train.sweep":
+            for run in Grid([parse_axis(line[1]), parse_axis(line[3])]).runs():
+                if len(self.scored) == self.stops:
+                    raise study.TimeUpError
+                (results := Path(line[5]) / run.name / "eval" / "tasks" / "results.json").parent.mkdir(
+                    parents=True, exist_ok=True
+                )
+                if not results.exists():
+                    self.scored.append(run.name)
+                    results.touch()
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A work folder whose data is prepared, as far as a plan looks at it."""
+    work = tmp_path / "work"
+    for name in ("documents", "sentences"):
+        (work / "shards" / name).mkdir(parents=True)
+        (work / "shards" / name / "manifest.json").touch()
+    for name in ("STS", "TREC"):
+        (work / "inputs" / "downstream" / name).mkdir(parents=True)
+    (work / datasets.PREPARED).write_text('{"data": "inputs"}')
+    return work
+
+
+def test_a_study_stops_in_time_keeps_what_is_finished_and_goes_on(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, collects = Runs(), []
+    monkeypatch.setattr(study, "run_module", runs)
+    monkeypatch.setattr(study, "export_untrained", lambda recipe: None)
+    monkeypatch.setattr(study, "load", lambda *_: None)
+    monkeypatch.setattr(study, "collect", lambda *given: collects.append(given) or {})
+
+    def write_recipe(self: study.Study, name: str, *_: object) -> Path:
+        self.patches[name] = 0
+        return self.recipe_file(name)
+
+    monkeypatch.setattr(study.Study, "write_recipe", write_recipe)
+    words = ["--scale", LARGE, "--work", str(prepared), "--systems", "declutr,simcse", "--seeds", "3", "--at-once", "4"]
+    options = command.parser().parse_args([*words, "--minutes", "9"])
+    options.output = tmp_path / "result.json"
+
+    def go_on(stops: int) -> list[str]:
+        """Runs the command until so many runs are scored; returns those that this call has scored."""
+        before, runs.stops = len(runs.scored), stops
+        options.data = None
+        assert command.study(options, options.output) == (1 if stops < 6 else 0)
+        return [name.partition(",")[2] for name in runs.scored[before:]]
+
+    with pytest.raises(CommandError, match="no seed is finished for all systems yet"):
+        go_on(1)
+    assert "stopped after 9 minutes: 1 of 6 runs are finished; the same command continues" in capsys.readouterr().out
+    assert not collects
+    assert go_on(5) == ["seed=1", "seed=2", "seed=2", "seed=3"], "seed by seed"
+    _, _, beside, systems_ = collects[-1]
+    assert [len(each.runs) for each in systems_.values()] == [2, 2], "the seeds that both have"
+    assert list(beside) == ["tfidf", "bm25", "untrained", "pretrained"]
+    assert go_on(9) == ["seed=3"] and [len(each.runs) for each in collects[-1][3].values()] == [3, 3]
+    trained = [words for words in runs.commands if words[0] == "clearspan.train"]
+    sweeps = [words for words in runs.commands if words[0] == "clearspan.train.sweep"]
+    assert len(trained) == 1 and all(words[words.index("--at-once") + 1] == "4" for words in sweeps)
+    assert all("transfer,sts,heldout" in words for words in sweeps), "every system is scored on transfer"
+    assert sorted(each.name for each in (prepared / "data" / "downstream").iterdir()) == sorted(SCALES[LARGE].sets)
+    with pytest.raises(UsageError, match="holds a study at the scale large"):
+        study.Study(command.parser().parse_args(["--work", str(prepared)]), SCALES[SMALL])
+
+
+def test_the_time_is_up_after_so_many_minutes() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(study.TimeUpError), study.time_limit(1e-4):
+        signal.pause()
+    with study.time_limit(0):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) == before
 
 
 @pytest.mark.parametrize(
@@ -107,18 +254,31 @@ def test_missing_options_are_one_line(words: list[str], said: str) -> None:
         command.work(command.parser().parse_args(words))
 
 
+TINY = """Scale(
+    vocabulary=800, layers=1, hidden=32, heads=2, positions=32, max_span=16, documents=4, sentences=8, pairs=4,
+    pretraining_factor=2, pretraining_tokens=600, tokens=1_500, systems=("declutr", "simcse"), sets=("STS", "TREC"),
+)"""
+WITHOUT_BEAM = f"""import sys
+from benchmarks.findings import __main__, scales
+from benchmarks.findings.scales import Scale
+scales.SCALES["large"] = {TINY}
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.exhaustive
-def test_a_small_study_ends_with_verdicts_and_does_nothing_twice(
+def test_a_tiny_study_is_prepared_then_run_without_beam_and_does_nothing_twice(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The data in this process; the study as a command, two systems at once, in an environment that has no Beam."""
+    words = ["--scale", LARGE, "--work", str(tmp_path / "work"), "--seeds", "1", "--at-once", "2"]
+    given = list(words)
     texts = {"text": "text/wikitext2_articles.jsonl", "sentences": "sentences/wiki1m_head_11914.txt"}
-    words = ["--work", str(tmp_path / "work"), "--seeds", "1", "--systems", "declutr"]
     for (name, source), number in zip(texts.items(), (60, 300), strict=True):
         lines = (shared_data / source).read_bytes().splitlines(keepends=True)
         (file := tmp_path / Path(source).name).write_bytes(b"".join(lines[:number]))
-        words += [f"--{name}", str(file)]
-    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC")
-    options = command.parser().parse_args([*words, "--data", str(data)])
+        given += [f"--{name}", str(file)]
+    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC", "MRPC")
     made: list[str] = []
 
     def run(module: str, line: list[str], name: str) -> None:
@@ -128,13 +288,31 @@ def test_a_small_study_ends_with_verdicts_and_does_nothing_twice(
 
     for each in (datasets, study):
         monkeypatch.setattr(each, "run_module", run)
-    small = systems.Scale(800, 1, 32, 2, 32, 16, 4, 8, 4, pretraining_tokens=600, tokens=1_500)
-    first = study.Study(options, small, 0.6).run()
-    assert made.count("train") == 1 and made.count("python -m clearspan.eval") == 4
-    assert first["systems"].keys() == {"tfidf", "bm25", "untrained", "pretrained", "declutr"}
-    assert all(abs(tokens / small.tokens - 1) < 0.2 for tokens in first["tokens_read"])
-    assert {"better": "declutr", "worse": "pretrained"}.items() <= first["verdicts"][0].items()
-    assert str(tmp_path) not in json.dumps(first) and page.page(first)
+    tiny = eval(TINY, {"Scale": Scale})
+    datasets.prepare(command.parser().parse_args([*given, "--data", str(data)]), tiny, 0.6)
+    shutil.rmtree(data)
+
+    (tmp_path / "none" / "sitecustomize.py").parent.mkdir()
+    (tmp_path / "none" / "sitecustomize.py").write_text("import sys\nsys.modules['apache_beam'] = None\n")
+    path = os.pathsep.join([str(tmp_path / "none"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    file = tmp_path / "findings.json"
+    line = [sys.executable, "-c", WITHOUT_BEAM, *words, "--output", str(file)]
+    variables = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = json.loads(file.read_text())
+    assert first["systems"].keys() == {"tfidf", "bm25", "untrained", "pretrained", "declutr", "simcse"}
+    assert first["transfer"] == ["TREC"], "of the sets that are there, the scale's"
+    assert all(abs(tokens / tiny.tokens - 1) < 0.2 for tokens in first["tokens_read"])
+    keys = {(row["better"], row["worse"], row["group"]) for row in first["verdicts"]}
+    assert {("simcse", "pretrained", "STS"), ("declutr", "pretrained", "STS + transfer")} <= keys
+    assert {("declutr", "pretrained", "STS"), ("declutr", "pretrained", "transfer")} <= keys
+    assert str(tmp_path) not in json.dumps(first) and page.page({SMALL: stored()[SMALL], LARGE: first})
+
     made.clear()
-    again = study.Study(options, small, 0.6).run()
-    assert "train" not in made and again["systems"] == first["systems"] and again["verdicts"] == first["verdicts"]
+    options = command.parser().parse_args(words)
+    monkeypatch.setitem(SCALES, LARGE, tiny)
+    assert command.study(options, file) == 0
+    again = json.loads(file.read_text())
+    assert made == ["sweep"] and again["systems"] == first["systems"]
+    assert again["verdicts"] == first["verdicts"] and again["hours"] > first["hours"]

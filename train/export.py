@@ -138,8 +138,8 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig
 
+    from clearspan.common.encoder.attention import PACKED_ATTENTION
     from clearspan.common.pretrained import model_class
-    from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Given, Inference
 

@@ -1,4 +1,4 @@
-"""Train a grid of runs, one after the other, and compare them: `clearspan sweep`.
+"""Train a grid of runs, one after the other or `--at-once N`, and compare them: `clearspan sweep`.
 
     recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv
 

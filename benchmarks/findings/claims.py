@@ -1,11 +1,12 @@
 """The papers' findings, read from claims.yaml, and the groups of scores that they are about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks.findings.systems import PRETRAINED
 from benchmarks.findings.verdicts import Score
 
 FILE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8"))
@@ -28,6 +29,8 @@ GROUPS: dict[str, tuple[Score, ...]] = {
     "GLUE": (),
 }
 """Name -> the scores of an average, which is over those that were scored. GLUE is not: its fine-tuning takes hours."""
+SEPARATE = ("STS", "transfer")
+"""Groups on which every pair of systems is compared, whatever the paper's scores: one may gain what the other loses."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,19 @@ class Claim:
     def key(self) -> tuple[str, str, str]:
         return self.better, self.worse, self.group
 
+    def on(self, group: str) -> "Claim":
+        """Return the same comparison on other scores."""
+        return replace(self, group=group)
+
 
 def read(section: str) -> list[Claim]:
     """Return the findings of a section of the file, `claims` or `controls`."""
     return [Claim(paper, **fields) for paper, rows in FILE[section].items() for fields in rows]
+
+
+def from_base(name: str) -> Claim:
+    """Return the comparison of a system with the base encoder."""
+    return Claim("", "", f"{name} > {PRETRAINED}", name, PRETRAINED, "STS")
 
 
 CLAIMS, CONTROLS = read("claims"), read("controls")

@@ -4,16 +4,20 @@
 
 SimCSE compares dropout alone with changed copies (Gao et al. 2021, Table 1): `deleted` lacks a tenth of the words,
 `cropped` has nine tenths of them in a row.
+
+A prepared work folder holds the evaluation sets too: it travels to a machine with a GPU and without Beam.
 """
 
 import argparse
 import csv
 import io
+import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.findings.systems import Scale
+from benchmarks.findings.scales import Scale
 from clearspan.common.commands import run_module
 from clearspan.common.files import write_text
 from clearspan.eval.data.senteval import find_downstream
@@ -26,6 +30,8 @@ FEWEST_WORDS = 5
 """Shorter sentences are left out."""
 HELD_OUT = 0.08
 """Fraction of the documents that are held out for retrieval."""
+PREPARED = "prepared.json"
+"""The file of a prepared work folder, written last: option -> the file or folder that was copied, in it."""
 Words = list[str]
 
 
@@ -89,3 +95,27 @@ def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) 
         if files := getattr(options, kind):
             shard(kind, files)
     return Path(shards)
+
+
+def prepare(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) -> Path:
+    """Make all datasets and copy what scoring needs, so that the work folder is all that another machine needs."""
+    shards, inputs, copied = make(options, scale, held_out), options.work / "inputs", {}
+    shutil.rmtree(inputs, ignore_errors=True)
+    downstream = find_downstream(options.data)
+    for source in [downstream / name for name in scale.sets] or [downstream]:
+        if source.is_dir():
+            shutil.copytree(source, inputs / "downstream" / source.relative_to(downstream), dirs_exist_ok=True)
+            copied["data"] = inputs.name
+    for name in ("vectors", "synonyms"):
+        if source := getattr(options, name):
+            copied[name] = str(Path(inputs.name, f"{name}{source.suffix}"))
+            shutil.copyfile(source, options.work / copied[name])
+    write_text(options.work / PREPARED, json.dumps(copied))
+    return shards
+
+
+def prepared(work: Path) -> dict[str, Path]:
+    """Return the options of a prepared work folder; empty if it is not one."""
+    file = work / PREPARED
+    names = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {name: work / path for name, path in names.items()}

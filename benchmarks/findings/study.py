@@ -1,61 +1,88 @@
 """The study: pretrain a base encoder, sweep over every system's recipe and the seeds, score, and compare.
 
     datasets -> pretrained, untrained -> WORK/recipes/NAME.yaml (steps for equal tokens)
-             -> `clearspan sweep` -> WORK/runs -> scores of every seed -> verdicts -> findings.json
+             -> for each seed: `clearspan sweep` -> WORK/runs -> scores -> verdicts -> findings.json
 
-Every part is a command that goes on where it was stopped.
+Every part is a command that goes on where it was stopped. After a stop by `--minutes` the result is that of the seeds
+with which every system has finished.
 """
 
 import argparse
-import csv
-import functools
+import contextlib
 import json
-import subprocess
+import signal
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
+import torch
 import yaml
 
 from benchmarks.findings import datasets
-from benchmarks.findings.claims import CLAIMS, CONTROLS, GROUPS, RETRIEVAL, STS, Claim, needs_transfer
-from benchmarks.findings.systems import PRETRAINED, UNTRAINED, Scale, System, encoder, pretraining, recipe, systems
-from benchmarks.findings.verdicts import Run, Sampled, compare
-from benchmarks.report import machine
+from benchmarks.findings.claims import needs_transfer
+from benchmarks.findings.collected import Trained, collect
+from benchmarks.findings.scales import SMALL, Scale
+from benchmarks.findings.systems import PRETRAINED, UNTRAINED, System, encoder, pretraining, recipe, systems
 from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
-from clearspan.common.commands import UsageError, run_module
+from clearspan.common.commands import CommandError, UsageError, run_module
 from clearspan.common.files import write_text
+from clearspan.common.several import several
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.scores import resampled
 from clearspan.shards import Dataset
 from clearspan.train.build import build_learner
 from clearspan.train.config.recipe import load
+from clearspan.train.sweeps.grid import RECIPE, Grid, Run, parse_axis
 
-PACKAGES = ("torch", "transformers", "sentence-transformers", "deepspeed", "numpy", "scipy")
 FROZEN = "sts,heldout"
-ROOT = Path(__file__).parents[2]
+SPENT = "hours.json"
+"""The file of the work folder that adds up the hours of all calls."""
+SCALE = "scale.txt"
+"""The file of the work folder that names the scale of its study."""
+
+
+class TimeUpError(KeyboardInterrupt):
+    """The minutes of a call have passed. It ends commands as Ctrl-C does: they save their work."""
+
+
+@contextlib.contextmanager
+def time_limit(minutes: float) -> Iterator[None]:
+    """Raise TimeUpError in the `with` statement after this many minutes; 0: never."""
+
+    def end(*_: object) -> NoReturn:
+        raise TimeUpError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Study:
     """One run in its work folder.
 
     Attributes:
-        names: the systems to train: those whose data is given.
-        patches: rows of patches of images and clips in a step, by system; text tokens are counted without them.
+        systems: the systems to train: those whose data is given.
+        at_once: the number of systems to train, and of models to score, at the same time.
+        patches: rows of patches in a step, by system whose recipe is written.
+        is_stopped: whether the minutes passed before the end of `run`.
     """
 
-    def __init__(self, options: argparse.Namespace, scale: Scale | None = None, held_out: float = datasets.HELD_OUT):
-        self.options, self.scale, self.work = options, scale or Scale(), options.work.resolve()
-        self.shards = datasets.make(options, self.scale, held_out)
-        known = systems(self.scale, options.synonyms and options.synonyms.resolve())
+    def __init__(self, options: argparse.Namespace, scale: Scale, held_out: float = datasets.HELD_OUT):
+        self.options, self.scale, self.work = options, scale, options.work.resolve()
+        self.at_once = options.at_once or (scale.at_once if torch.accelerator.is_available() else 1)
+        self.check_scale()
+        self.shards = self.work / "shards"
+        if options.text:
+            datasets.make(options, scale, held_out)
+        known = systems(scale, options.synonyms and options.synonyms.resolve())
         made = {path.parent.name for path in self.shards.glob("*/manifest.json")}
-        chosen = options.systems.split(",") if options.systems else list(known)
+        chosen = options.systems.split(",") if options.systems else list(scale.systems or known)
         if unknown := sorted(set(chosen) - known.keys()):
             raise UsageError(f"--systems {unknown[0]}: there is no such system; there are {', '.join(known)}")
         self.systems = {name: known[name] for name in chosen if made.issuperset(known[name].batches)}
@@ -64,32 +91,105 @@ class Study:
         if left := [name for name in chosen if name not in self.systems]:
             terminal.notice(f"without their data, these are left out: {', '.join(left)}")
         self.patches: dict[str, int] = {}
+        self.is_stopped = False
 
     def run(self) -> dict[str, Any]:
-        """Do what is missing; return the content of findings.json, with the hours of this call."""
-        start = time.time()
-        folders = self.train_and_score()
-        return {"hours": round((time.time() - start) / 3600, 4), **self.collect(folders)}
+        """Do what is missing; return the content of findings.json.
 
-    def train_and_score(self) -> dict[str, list[Path]]:
-        """Do what is missing; return the folders of every system's evaluations, in the table's order."""
+        Raises:
+            CommandError: a part failed, or the minutes have passed before all systems were scored with one seed.
+        """
+        start = time.time()
+        try:
+            with time_limit(self.options.minutes):
+                self.train_and_score()
+        except TimeUpError:
+            self.is_stopped = True
+        hours = self.add_hours((time.time() - start) / 3600)
+        scored = {name: self.finished(name) for name in self.systems}
+        num_seeds = min(map(len, scored.values()), default=0)
+        if self.is_stopped:
+            done = f"{sum(map(len, scored.values()))} of {self.options.seeds * len(scored)} runs are finished"
+            terminal.notice(f"stopped after {self.options.minutes:g} minutes: {done}; the same command continues")
+            if not num_seeds:
+                raise CommandError("no seed is finished for all systems yet: no result", 1)
+        beside = {name: [self.work / "scores" / name] for name in self.beside()}
+        each = {name: Trained(runs[:num_seeds], self.patches_of(name)) for name, runs in scored.items()}
+        return {"hours": round(hours, 4), **collect(self.scale, self.shards, beside, each)}
+
+    def check_scale(self) -> None:
+        """Refuse a work folder of another scale, whose encoder would be taken; a folder without the file is small."""
+        path = self.work / SCALE
+        known = path.read_text().strip() if path.is_file() else SMALL if self.base.exists() else self.options.scale
+        if known != self.options.scale:
+            raise UsageError(f"--work {self.options.work} holds a study at the scale {known}: name another folder")
+        write_text(path, f"{known}\n")
+
+    def patches_of(self, name: str) -> int:
+        """Return the rows of patches of images and clips in a step of a system: no text tokens."""
+        if name not in self.patches:  # the call was stopped before it came to the system
+            self.write_recipe(name, self.systems[name], {"path": str(self.base)})
+        return self.patches[name]
+
+    def add_hours(self, hours: float) -> float:
+        """Add the hours of this call to those of the calls before; return the sum."""
+        path = self.work / SPENT
+        spent: float = hours + (json.loads(path.read_text()) if path.is_file() else 0)
+        write_text(path, json.dumps(spent))
+        return spent
+
+    @property
+    def base(self) -> Path:
+        """Return the folder of the pretrained encoder."""
+        return self.work / PRETRAINED / "model"
+
+    def beside(self) -> dict[str, str]:
+        """Return what is scored beside the systems, in the order of the table."""
+        vectors = {"glove": str(self.options.vectors)} if self.options.vectors else {}
+        own = {UNTRAINED: str(self.work / UNTRAINED / "model"), PRETRAINED: str(self.base)}
+        return {**vectors, "tfidf": "tfidf", "bm25": "bm25", **own}
+
+    def train_and_score(self) -> None:
+        """Do what is missing."""
         base = self.write_recipe(PRETRAINED, pretraining(self.scale), {"config": encoder(self.scale)})
-        model = self.work / PRETRAINED / "model"
-        line = [f"--recipe={base}", "training.seed=1", f"output={model.parent}", "--resume", "--quiet"]
-        if not (model / "model.safetensors").is_file():
+        line = [f"--recipe={base}", "training.seed=1", f"output={self.base.parent}", "--resume", "--quiet"]
+        if not (self.base / "model.safetensors").is_file():
             run_module("clearspan.train", line, "train")
-        untrained = export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
+        export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
         data = self.link_data()
-        vectors = {"glove": self.options.vectors} if self.options.vectors else {}
-        beside = {**vectors, "tfidf": "tfidf", "bm25": "bm25", UNTRAINED: untrained, PRETRAINED: model}
-        for name, scored in beside.items():
-            self.score(name, str(scored), data)
-        paths = {name: self.write_recipe(name, each, {"path": str(model)}) for name, each in self.systems.items()}
-        trained: dict[str, list[Path]] = {}
-        for transfer in (True, False):
-            chosen = [path for name, path in paths.items() if needs_transfer(name) == transfer]
-            trained |= self.sweep(chosen, transfer, data) if chosen else {}
-        return {name: [self.work / "scores" / name] for name in beside} | {name: trained[name] for name in paths}
+        several(lambda each: self.score(*each, data), list(self.beside().items()), self.at_once)
+        for name, system in self.systems.items():
+            self.write_recipe(name, system, {"path": str(self.base)})
+        for num_seeds in range(1, self.options.seeds + 1):
+            for names in self.sweeps():
+                self.sweep(names, num_seeds, data)
+
+    def transfers(self, name: str) -> bool:
+        return self.scale.transfers or needs_transfer(name)
+
+    def sweeps(self) -> list[list[str]]:
+        """Return the names of the systems that are swept over together: those with transfer tasks, and the others."""
+        parts = [[name for name in self.systems if self.transfers(name) == each] for each in (True, False)]
+        return [names for names in parts if names]
+
+    def recipe_file(self, name: str) -> Path:
+        return self.work / "recipes" / f"{name}.yaml"
+
+    def grid(self, names: Sequence[str], num_seeds: int) -> list[str]:
+        """Return the axes of a sweep, as `--grid` takes them."""
+        recipes = ",".join(str(self.recipe_file(name)) for name in names)
+        return [f"{RECIPE}={recipes}", f"training.seed={','.join(map(str, range(1, num_seeds + 1)))}"]
+
+    def output(self, names: Sequence[str]) -> Path:
+        """Return the folder of a sweep."""
+        return self.work / "runs" / ("transfer" if self.transfers(names[0]) else "sts")
+
+    def finished(self, name: str) -> list[Path]:
+        """Return the folders of a system's scored runs: those of the first seeds, without a gap."""
+        runs: list[Run] = Grid([parse_axis(axis) for axis in self.grid([name], self.options.seeds)]).runs()
+        folders = [self.output([name]) / run.name for run in runs]
+        scored = [any((folder / "eval").rglob(results.RESULTS)) for folder in folders]
+        return folders[: scored.index(False) if False in scored else None]
 
     def write_recipe(self, name: str, system: System, model: Mapping[str, Any]) -> Path:
         """Write a system's recipe, with as many steps as its tokens take.
@@ -98,7 +198,7 @@ class Study:
         """
         base, scale = name == PRETRAINED, self.scale
         options = recipe(system, dict(model), scale.pretraining_rate if base else scale.rate, self.shards)
-        path = self.work / "recipes" / f"{name}.yaml"
+        path = self.recipe_file(name)
         write_text(
             path, yaml.safe_dump({**options, "training": {**options["training"], "max_steps": 1}}, sort_keys=False)
         )
@@ -114,9 +214,9 @@ class Study:
 
     def link_data(self) -> Path:
         """Make the folder of evaluation sets: links to the user's, and to the documents with their held-out part."""
-        folder = self.work / "data"
-        sources = {"downstream": find_downstream(self.options.data), "heldout/documents": self.shards / "documents"}
-        for name, source in sources.items():
+        folder, downstream = self.work / "data", find_downstream(self.options.data)
+        sets = {f"downstream/{name}": downstream / name for name in self.scale.sets} or {"downstream": downstream}
+        for name, source in {**sets, "heldout/documents": self.shards / "documents"}.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
@@ -131,90 +231,11 @@ class Study:
         if not (folder / results.RESULTS).is_file():
             run_module("clearspan.eval", line, "python -m clearspan.eval")
 
-    def sweep(self, recipes: Sequence[Path], transfer: bool, data: Path) -> dict[str, list[Path]]:
-        """Train and score systems with every seed; return the folders of each system's runs."""
-        output = self.work / "runs" / ("transfer" if transfer else "sts")
-        seeds = ",".join(str(seed) for seed in range(1, self.options.seeds + 1))
-        line = ["--grid", f"recipe={','.join(map(str, recipes))}", "--grid", f"training.seed={seeds}"]
-        line += ["--output", str(output), "--data", str(data)]
-        line += ["--tasks", f"transfer,{FROZEN}" if transfer else FROZEN, "--protocol", "fast", "--quiet"]
-        run_module("clearspan.train.sweep", line, "sweep")
-        folders: dict[str, list[Path]] = {path.stem: [] for path in recipes}
-        with (output / "table.csv").open(newline="", encoding="utf-8") as table:
-            for run in csv.DictReader(table):
-                folders[Path(run.get("recipe", recipes[0])).stem].append(output / run["run"])
-        return folders
-
-    def collect(self, folders: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
-        """Return the content of findings.json but for the hours."""
-        read = {name: [next(folder.rglob(results.RESULTS)).parent for folder in each] for name, each in folders.items()}
-        tokens = [self.tokens(name, run) for name in self.systems for run in folders[name]]
-        verdicts = [row for claim in (*CLAIMS, *CONTROLS) if (row := judged(claim, read))]
-        sizes = {key: getattr(self.scale, key) for key in ("layers", "hidden", "pretraining_tokens", "tokens")}
-        precision = results.read(read[PRETRAINED][0]).environment["precision"]
-        return {
-            "commit": commit(),
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": machine(),
-            "versions": {name: version(name) for name in PACKAGES},
-            "scale": {**sizes, "precision": precision},
-            "data": self.sizes(),
-            "tokens_read": [min(tokens), max(tokens)],
-            "systems": {name: columns(evaluations) for name, evaluations in read.items()},
-            "verdicts": verdicts,
-        }
-
-    def tokens(self, name: str, run: Path) -> int:
-        """Return the text tokens that the encoder read in a training, as counted in each step."""
-        lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        return int(sum(line["tokens"] - self.patches[name] for line in lines if "tokens" in line))
-
-    def sizes(self) -> dict[str, dict[str, int]]:
-        """Return the examples and tokens of each dataset, and the documents of held-out retrieval."""
-        held_out = Dataset(self.shards / "documents" / "validation")
-        counts = {}
-        for path in sorted(self.shards.glob("*/manifest.json")):
-            totals = Dataset(path.parent).manifest.totals
-            counts[path.parent.name] = {key: totals[key] for key in ("examples", "tokens") if totals[key]}
-        return {**counts, "held-out documents": {"examples": held_out.num_examples}}
-
-
-def commit() -> str:
-    """Return the commit of the checkout."""
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
-def columns(folders: Sequence[Path]) -> dict[str, list[float]]:
-    """Return a system's values of every seed, by the columns of the table of scores."""
-    scores = [results.read(folder).scores for folder in folders]
-    result: dict[str, list[float]] = {}
-    for (task, metric), column in (STS | RETRIEVAL).items():
-        if all(task in each for each in scores):
-            result[column] = [round(each[task][metric], 4) for each in scores]
-    for name in ("STS", "transfer"):
-        means = [[each[task][metric] for task, metric in GROUPS[name] if task in each] for each in scores]
-        if all(means):
-            result[f"{name} average"] = [round(float(np.mean(values)), 4) for values in means]
-    return result
-
-
-def judged(claim: Claim, folders: Mapping[str, Sequence[Path]]) -> dict[str, Any] | None:
-    """Return a claim's systems and its verdict; None if one of them has no score of its group."""
-    runs = [[sampled(folder) for folder in folders.get(name, [])] for name in (claim.better, claim.worse)]
-    verdict = compare(*runs, GROUPS[claim.group], claim.margin)
-    if verdict is None:
-        return None
-    figures = {key: round(getattr(verdict, key), 4) for key in ("difference", "low", "high")}
-    return {"better": claim.better, "worse": claim.worse, "group": claim.group, **figures, "word": verdict.word}
-
-
-@functools.cache
-def sampled(folder: Path) -> Run:
-    """Return an evaluation's scores with their bootstrap over examples."""
-    scores, examples = (read := results.read(folder)).scores, results.read_examples(read)
-    return {
-        (task, metric): Sampled(scores[task][metric], resampled(examples[task][metric]))
-        for task, metric in GROUPS["STS + transfer"]
-        if metric in examples.get(task, {})
-    }
+    def sweep(self, names: Sequence[str], num_seeds: int, data: Path) -> None:
+        """Train and score systems with the first seeds; those that are finished stay as they are."""
+        output, line = self.output(names), []
+        for axis in self.grid(names, num_seeds):
+            line += ["--grid", axis]
+        line += ["--output", str(output), "--data", str(data), "--at-once", str(self.at_once)]
+        line += ["--tasks", f"transfer,{FROZEN}" if self.transfers(names[0]) else FROZEN]
+        run_module("clearspan.train.sweep", [*line, "--protocol", "fast", "--quiet"], "sweep")

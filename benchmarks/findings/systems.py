@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from benchmarks.findings.scales import Scale
+
 Options = dict[str, Any]
 SHARED: Options = yaml.safe_load(Path(__file__).with_name("shared.yaml").read_text(encoding="utf-8"))
 PRETRAINED, UNTRAINED = "pretrained", "untrained"
@@ -32,37 +34,6 @@ AUGMENTATIONS: dict[str, Options] = {
 """Options of CLEAR's augmentations, and of a control that deletes one token, as sentences have at most 62."""
 POOLS = {"": ("first", "[CLS]"), "-mean": ("mean", "means")}
 """Suffix of a system of CLEAR -> what it contrasts: the value of the option `pool`, and a name."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The sizes of the study; a test has smaller ones.
-
-    Attributes:
-        vocabulary: ids of the tokenizer that is learned from the text.
-        layers, hidden, heads: of the encoder, whose feed-forward layers are as wide as its hidden states.
-        positions: the longest sequence, special tokens included.
-        max_span: the exclusive upper bound of a span's length.
-        documents: documents of a step with two anchors each; other systems have batches of about as many tokens.
-        sentences: sentences of a step of SimCSE.
-        pairs: images or clips of a step.
-        pretraining_tokens, tokens: tokens of the encoder in pretraining, and in the training of each system.
-        pretraining_rate, rate: peak learning rates.
-    """
-
-    vocabulary: int = 8_192
-    layers: int = 4
-    hidden: int = 256
-    heads: int = 4
-    positions: int = 128
-    max_span: int = 64
-    documents: int = 24
-    sentences: int = 64
-    pairs: int = 32
-    pretraining_tokens: int = 6_000_000
-    tokens: int = 250_000
-    pretraining_rate: float = 1e-3
-    rate: float = 5e-4
 
 
 @dataclass(frozen=True)
@@ -186,6 +157,7 @@ def pretraining(scale: Scale) -> System:
     sampler |= {"placement": "uniform", "min_distance": 0}
     mlm = {"data": "documents", "input": "separate", "sampler": sampler}
     batches = {"documents": scale.documents, "sentences": scale.sentences // 2}
+    batches = {name: size * scale.pretraining_factor for name, size in batches.items()}
     return System(TITLES[PRETRAINED], "", {"mlm": mlm, "sentences": masked("sentences")}, batches)
 
 

@@ -26,10 +26,10 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.encoder.reading import Reader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
-    check_largest,
     check_modules,
     check_tokenizer,
     check_transformer,
@@ -40,22 +40,25 @@ from clearspan.common.pretrained import check_values, load_model, max_tokens, qu
 from clearspan.common.progress import Bar
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 
-LONGEST = 1 << 30
-"""Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
-
 
 class Model(FolderEncoder):
-    """A sentence-transformers model. Attributes: the library's `modules`, and those of `FolderEncoder`."""
+    """A sentence-transformers model.
+
+    Attributes:
+        modules: the library's model.
+        reader: reader of texts; None if the first module is no transformer.
+    """
 
     def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
         dim = int(modules.truncate_dim or modules.get_embedding_dimension())
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
-        self.modules = modules
+        self.modules, first = modules, modules[0]
+        self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        lengths, limit = self._lengths([prompt + text for text in texts])
-        read = [min(length, limit) for length in lengths]
+        tokens = self.reader.read(texts, prompt) if self.reader else None
+        read = tokens.lengths.tolist() if tokens else [len(text) for text in texts]
         with Bar(sum(read), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(read, batch_tokens):
                 batch = [texts[row] for row in rows]
@@ -63,7 +66,7 @@ class Model(FolderEncoder):
                 embedded = self.modules.encode(batch, prompt=prompt, batch_size=len(batch), show_progress_bar=False)
                 out[rows] = embedded
                 bar.update(sum(read[row] for row in rows))
-        return Embedded(out, np.array(lengths) > limit)
+        return Embedded(out, tokens.is_truncated if tokens else np.zeros(len(texts), bool))
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
@@ -73,10 +76,7 @@ class Model(FolderEncoder):
 
     @property
     def most_tokens(self) -> int | None:
-        first = self.modules[0]
-        if not isinstance(first, Transformer) or first.max_seq_length >= LONGEST:
-            return None
-        return int(first.max_seq_length) - int(first.tokenizer.num_special_tokens_to_add())
+        return self.reader and self.reader.most_tokens
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         first = self.modules[0]
@@ -84,38 +84,7 @@ class Model(FolderEncoder):
             whole = Tokenizer.from_str(first.tokenizer.to_str())
             whole.no_truncation()
             return [len(found.ids) for found in whole.encode_batch(list(texts), add_special_tokens=False)]
-        if not isinstance(first, Transformer) or not texts:
-            return super()._count_tokens(texts)
-        ids = first.tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            truncation=False,
-            verbose=False,  # no warning of a text that is longer than the model reads
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
-        return [len(row) for row in ids]
-
-    def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
-        """Return the number of tokens of each text, which begins with its prompt, and the model's limit.
-
-        A length may exceed the limit, which shows that the text is truncated.
-        The lengths are numbers of characters if the model has no tokenizer; it then has no limit.
-        """
-        first = self.modules[0]
-        if not isinstance(first, Transformer) or not texts:
-            return [len(text) for text in texts], LONGEST
-        limit = min(first.max_seq_length, LONGEST)
-        ids = first.tokenizer(
-            list(texts),
-            truncation=True,
-            max_length=limit + 1,  # one more token than the model reads shows that a text is longer
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
-        largest = max(max(row, default=0) for row in ids)
-        check_largest(self.name, largest, first.model.get_input_embeddings().num_embeddings)
-        return [len(row) for row in ids], limit
+        return super()._count_tokens(texts) if self.reader is None else self.reader.count(texts).tolist()
 
 
 def load(

@@ -13,13 +13,14 @@ from torch._dynamo.utils import counters
 
 from benchmarks.span_step import Batches, budget, build, documents, moved
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
+from clearspan.common.encoder.attention import Scores, packed_attention, padded_attention
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.engine.optimization import adamw
 from clearspan.train.learner import Learner
 from clearspan.train.modalities import audio, images
-from clearspan.train.model.attention import packed_attention, padded_attention
-from clearspan.train.model.packing import Packed, pack_ids
+from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.objectives import Objective, patches, simcse
 from clearspan.train.options import ALL
 from clearspan.train.schedules import OptimizerConfig
@@ -47,7 +48,7 @@ def nothing_waits(device: torch.device) -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def packed_on(device: torch.device) -> Packed:
+def packed_on(device: torch.device) -> PackedBlocks:
     return pack_ids([[5] * length for length in LENGTHS], device)
 
 
@@ -68,7 +69,7 @@ def attended(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
 def expected() -> list[Tensor]:
     """The same through the padded one, in fp32 on the CPU."""
     given = inputs(CPU, torch.float32)
-    out = padded_attention(*given, packed_on(CPU), 0.0, None, None)
+    out = padded_attention(*given, packed_on(CPU), 0.0, Scores())
     return [out, *torch.autograd.grad(out.square().sum(), given)]
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -116,6 +117,29 @@ def test_a_run_that_fails_is_named_and_the_others_continue(
     assert sweep.main([*base, "--output", str(tmp_path)]) == 1 and processes.trained == NAMES
     assert capsys.readouterr().err.splitlines()[-1] == f"sweep: 1 of 4 runs failed: {NAMES[0]}: the loss exploded"
     assert [row["loss"] for row in table(tmp_path)] == ["", "2.0", "3.0", "3.0"]
+
+
+def test_runs_at_once_are_side_by_side_and_quiet_and_one_that_fails_is_named(
+    processes: Processes,
+    base: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    two = threading.Barrier(2, timeout=20)
+
+    def run_module(module: str, line: Sequence[str], *_: object, **__: object) -> None:
+        two.wait()
+        processes(module, line)
+
+    monkeypatch.setattr(running, "run_module", run_module)
+    processes.fails = NAMES[2]
+    assert sweep.main([*base, "--output", str(tmp_path), "--at-once", "2"]) == 1
+    assert sorted(processes.trained) == sorted(NAMES) and all("--quiet" in words for words in processes.commands)
+    assert [(row["run"], row["loss"]) for row in table(tmp_path)] == list(
+        zip(NAMES, ["2.0", "2.0", "", "3.0"], strict=True)
+    )
+    assert capsys.readouterr().err.splitlines()[-1] == f"sweep: 1 of 4 runs failed: {NAMES[2]}: the loss exploded"
 
 
 @pytest.mark.guarantee("output-kept")

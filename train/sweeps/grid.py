@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
+
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
@@ -154,6 +156,7 @@ def read(name_or_file: str) -> Grid:
 
 WORDS = f"a sweep: {', '.join(names())}, or a YAML file; and recipe keys for all runs"
 GRID = "one run for each value; keys joined by ';' vary together; replaces a sweep's axis of the same first key"
+AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory they share"
 LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
 
 
@@ -169,5 +172,6 @@ class Sweep(Options):
     tasks: Annotated[str, Flag("tasks of `clearspan eval` (default: the sweep's)", "LIST")] = ""
     data: Annotated[str, Flag("the tasks' data; without it no run is evaluated", "DIR")] = ""
     protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
+    at_once: Annotated[int, Flag(AT_ONCE, "N"), Ge(1)] = 1
     dry_run: Annotated[bool, Flag("list the runs and what each changes; no training")] = False
     quiet: Quiet = False

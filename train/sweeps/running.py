@@ -19,6 +19,7 @@ from pathlib import Path
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.records import DataError
+from clearspan.common.several import several
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
@@ -76,14 +77,16 @@ def recipe_of(run: Run, output: Path, overrides: Sequence[str]) -> Recipe:
         return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
 
 
-def train(run: Run, overrides: Sequence[str], options: Sweep) -> None:
+def train(run: Run, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
     """Train a run to its end, or continue it; do nothing if it has finished.
+
+    Args:
+        recipe: the run's, from `recipe_of`.
 
     Raises:
         CommandError, ValueError, OSError: the run failed, was stopped before its end, or its folder holds another run.
     """
     folder = options.output / run.name
-    recipe = recipe_of(run, options.output, overrides)
     if (state := repeated(recipe)) == "finished":
         check_metrics(folder)
         return
@@ -202,18 +205,24 @@ def sweep(options: Sweep) -> int:
         return 0
     if foreseen:
         terminal.notice(f"note: {foreseen}")
-    by_run: dict[str, dict[str, str]] = {}
     failed: list[str] = []
+    quiet = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
+
+    def figures_of(run: Run) -> dict[str, str]:
+        """Train and evaluate a run; return its scores as text, or nothing if it failed."""
+        folder = options.output / run.name
+        try:
+            train(run, recipes[run.name], overrides, quiet)
+            scores = scores_of(folder, evaluate(folder, chosen, quiet), chosen.score)
+        except (CommandError, UsageError, ValueError, OSError) as error:
+            failed.append(f"{run.name}: {terminal.one_line(error)}")
+            print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
+            return {}
+        return {name: str(score) for name, score in scores.items()}
+
     with files.locked(options.output):
-        for run in runs:
-            folder = options.output / run.name
-            try:
-                train(run, overrides, options)
-                scores = scores_of(folder, evaluate(folder, chosen, options), chosen.score)
-                by_run[run.name] = {name: str(score) for name, score in scores.items()}
-            except (CommandError, UsageError, ValueError, OSError) as error:
-                failed.append(f"{run.name}: {terminal.one_line(error)}")
-                print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
+        figures = several(figures_of, runs, options.at_once)
+        by_run = {run.name: each for run, each in zip(runs, figures, strict=True) if each}
         rows, text = rows_of(runs, by_run), io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         files.write_text(table, text.getvalue())

@@ -1,0 +1,50 @@
+"""Calls of `run_module` in threads, several at a time: small runs share a device that one of them would leave idle.
+
+An interrupt of the caller reaches every process: each saves its work, as if it ran alone.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TypeVar
+
+from clearspan.common.commands import processes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+THREADS = "OMP_NUM_THREADS"
+
+
+def several(work: Callable[[Item], Result], items: Sequence[Item], at_once: int = 1) -> list[Result]:
+    """Return the results of calls, in the order of the items.
+
+    After an exception, no further call begins; the exception is raised when the calls that have begun have ended.
+
+    Args:
+        work: a call of `run_module`, or of a sequence of them.
+        at_once: calls at the same time. Their processes share the cores, unless the user has set OMP_NUM_THREADS.
+
+    Raises:
+        KeyboardInterrupt: an interrupt, which was passed on to the processes.
+    """
+    if at_once == 1:
+        return [work(item) for item in items]
+    is_shared = THREADS not in os.environ
+    if is_shared:
+        from joblib import cpu_count  # takes a fifth of a second
+
+        os.environ[THREADS] = str(max(1, cpu_count() // at_once))
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        futures = [pool.submit(work, item) for item in items]
+        for future in as_completed(futures):
+            future.result()
+        return [future.result() for future in futures]
+    except KeyboardInterrupt:
+        processes.interrupt()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        processes.resume()
+        if is_shared:
+            del os.environ[THREADS]
