@@ -377,7 +377,9 @@ def _vectors_of(settings: Settings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries as a list; raise UsageError unless each is a text."""
+    """Return queries as a list, without white space at their ends, as texts are embedded; raise UsageError unless each is
+    a text.
+    """
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")
@@ -385,4 +387,4 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
         raise UsageError("a query must be a text, and not empty")
     if any(text != text.encode("utf-8", "ignore").decode() for text in texts):
         raise UsageError("a query must be valid UTF-8")
-    return texts
+    return [text.strip() for text in texts]

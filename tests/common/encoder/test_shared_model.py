@@ -1,7 +1,6 @@
 """Several processes embed with a model that one process holds: the same vectors, errors in one line."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -71,7 +70,7 @@ def served(reader: TokenReader) -> Iterator[Callable[[bool], str]]:
     folder = tempfile.mkdtemp()  # the path of a socket is short
 
     def serve(is_packed: bool) -> str:
-        address = os.path.join(folder, f"{is_packed}")
+        address = f"{folder}/{is_packed}"
         process: Any = SharedProcess(Held(reader, is_packed), Listener(address, "AF_UNIX"))  # type: ignore[arg-type]
         threading.Thread(target=process.run, daemon=True).start()
         return address
