@@ -377,9 +377,7 @@ def _vectors_of(settings: Settings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries as a list, without white space at their ends, as texts are embedded; raise UsageError unless each is
-    a text.
-    """
+    """Return queries without white space at their ends, as texts are; raise UsageError unless each is a text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")
