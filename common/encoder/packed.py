@@ -30,7 +30,7 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from clearspan.common.allocator import keep_blocks
+from clearspan.common.allocator import keep_blocks, keep_few_kernels
 from clearspan.common.encoder import relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
@@ -43,8 +43,8 @@ from clearspan.common.pretrained import first_position, max_tokens
 
 CPU_TOKENS = 2048
 """Most tokens of a forward on a CPU, unless one text has more."""
-ROWS = 16
-"""On a CPU, the number of rows of a forward is a multiple of this."""
+FEW_ROWS, MANY_ROWS = 16, 64
+"""On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Modules after the pooling, which are the library's own."""
 
@@ -95,6 +95,7 @@ class PackedModel:
         transformer = first.model
         if transformer.device.type == "cpu":
             keep_blocks()
+            keep_few_kernels()
         self.dim = int(model.truncate_dim or model.get_embedding_dimension())
         self._forward = PackedTransformer(transformer)
 
@@ -125,7 +126,7 @@ class PackedModel:
         for rows in small_batches(lengths):
             sizes = lengths[rows]
             starts = np.repeat(ends[rows] - np.cumsum(sizes), sizes)
-            filler = -len(starts) % ROWS
+            filler = -len(starts) % (MANY_ROWS if len(starts) > 8 * MANY_ROWS else FEW_ROWS)
             batch = torch.zeros(len(starts) + filler, dtype=torch.int64)
             batch[: len(starts)] = ids[torch.from_numpy(starts + np.arange(len(starts)))]
             packed = pack(batch, np.append(sizes, filler) if filler else sizes)

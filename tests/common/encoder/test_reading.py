@@ -160,6 +160,9 @@ def made(
 KINDS = (wordpiece, roberta, modernbert, qwen2, xlm_roberta, t5)
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
+@pytest.mark.guarantee("prompts-of-a-side")
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["none", "short", "lines", "long"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

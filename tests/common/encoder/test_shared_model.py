@@ -84,6 +84,7 @@ def joined(made: Iterator[Embedded]) -> Embedded:
     return Embedded(np.concatenate([part.vectors for part in parts]), np.concatenate([p.truncated for p in parts]))
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "texts"])
 def test_several_processes_get_the_vectors_of_one(served: Callable, reader: TokenReader, is_packed: bool) -> None:
     address = served(is_packed)

@@ -69,6 +69,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 TEXTS = ["owl" * (7 * number % 5) + str(number) for number in range(43)] + ["", "an owl", "", "owl" * 50, "b"]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.parametrize("batch_tokens", [1, 13, 1000])
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 11, 16, 48])
 @pytest.mark.usefixtures("small_windows")
@@ -96,6 +97,7 @@ def test_a_window_ends_by_texts_or_by_characters(small_windows: None) -> None:
     assert made == [["a" * 30, "b" * 30], ["c" * 100], [*"defgh"], [*"ijk"]]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
     taken = []
 
