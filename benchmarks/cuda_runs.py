@@ -22,6 +22,7 @@ import json
 import math
 import os
 import shlex
+import signal
 import socket
 import statistics
 import subprocess
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 import wave
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -59,7 +60,7 @@ SIZES = {
         "hidden": 256,
         "documents": 32,
         "steps": 60,
-        "texts": 60_000,
+        "texts": 20_000,
         "encode_layers": 12,
         "encode_hidden": 768,
     },
@@ -347,34 +348,56 @@ def seconds_of(encode: Callable[[list[str]], Any], texts: list[str], device: str
     return spent.clock, np.asarray(vectors, np.float32)
 
 
-def run(step: Step, logs: Path, passed: Mapping[str, bool], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Run a step; return its result, its seconds, and its figures or the reason of the failure."""
-    start = time.perf_counter()
+def run(
+    step: Step, logs: Path, passed: Mapping[str, bool], environment: Mapping[str, str], left_s: float
+) -> dict[str, Any]:
+    """Run a step; return its result, its seconds, and its figures or the reason of the failure.
+
+    Args:
+        passed: whether earlier steps passed, by name.
+        left_s: the seconds that are left for all steps.
+    """
+    start, limit = time.perf_counter(), min(LIMIT_S, left_s)
     result: dict[str, Any] = {"ok": False, "seconds": 0.0}
     if missing := [name for name in step.needs if not passed.get(name)]:
         return {**result, "reason": f"needs {', '.join(missing)}"}
+    if limit <= 0:
+        return {**result, "reason": "no time was left"}
     try:
         if step.words:
             log = logs / f"{step.name.replace(': ', '-')}.txt"
-            with log.open("w") as file:
-                done = subprocess.run(
-                    step.words, cwd=ROOT, stdout=file, stderr=file, timeout=LIMIT_S, env={**os.environ, **environment}
-                )
-            if done.returncode:
+            if code := ended(step.words, log, limit, environment):
                 lines = log.read_text(errors="replace").strip().splitlines() or [""]
-                raise ValueError(f"exit code {done.returncode}: {lines[-1]}")
+                raise ValueError(f"exit code {code}: {lines[-1]}")
         result |= step.work() if step.work else {}
         result |= step.check() if step.check and "left_out" not in result else {}
         result["ok"] = True
     except subprocess.TimeoutExpired:
-        result["reason"] = f"took more than {LIMIT_S} s"
+        result["reason"] = f"took more than {limit:.0f} s"
     except (ValueError, OSError, RuntimeError) as error:
         result["reason"] = str(error)
     return {**result, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def run_all(plan: Plan, at_once: int) -> dict[str, Any]:
+def ended(words: Sequence[str], log: Path, limit_s: float, environment: Mapping[str, str]) -> int:
+    """Run a command to its end and return its exit code; end it with all that it started when its time is over.
+
+    Raises:
+        subprocess.TimeoutExpired: the time is over.
+    """
+    with log.open("w") as file:
+        options = {"cwd": ROOT, "stdout": file, "stderr": file, "env": {**os.environ, **environment}}
+        with subprocess.Popen(words, start_new_session=True, **options) as process:  # type: ignore[call-overload]
+            try:
+                return int(process.wait(limit_s))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+
+
+def run_all(plan: Plan, at_once: int, limit_s: float) -> dict[str, Any]:
     """Run all steps, print each when it ends, and return their results by name."""
+    end = time.perf_counter() + limit_s
     logs, results = plan.work / "logs", dict[str, dict[str, Any]]()
     logs.mkdir(parents=True, exist_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -385,7 +408,7 @@ def run_all(plan: Plan, at_once: int) -> dict[str, Any]:
 
     def one(step: Step) -> None:
         passed = {name: result["ok"] for name, result in results.items()}
-        results[step.name] = result = run(step, logs, passed, environment)
+        results[step.name] = result = run(step, logs, passed, environment, end - time.perf_counter())
         state = result.get("left_out") or result.get("reason") or "passed"
         print(f"{step.name:<16} {result['seconds']:6.1f} s  {state}", flush=True)
 
@@ -405,14 +428,15 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([tabulated("", rows, figures), *lines])
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = command(__doc__, "cuda_runs")
     parser.add_argument("--device", choices=list(SIZES), default="cuda")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder for data, runs and logs (default: temporary)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these steps alone, besides the data")
     parser.add_argument("--dry-run", action="store_true", help="print the commands; run none")
-    option(parser, "at-once", 3, "commands side by side")
-    arguments = parser.parse_args()
+    option(parser, "at-once", 4, "commands side by side")
+    option(parser, "limit", 460, "seconds for all steps")
+    arguments = parser.parse_args(argv)
     only = [name for name in arguments.only.split(",") if name]
     with contextlib.ExitStack() as stack:
         plan = Plan(arguments.device, arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory())), only)
@@ -425,7 +449,7 @@ def main() -> int:
             print("benchmarks.cuda_runs: no CUDA device here: add --device cpu, and --only some steps", file=sys.stderr)
             return 2
         start = time.perf_counter()
-        results = run_all(plan, arguments.at_once)
+        results = run_all(plan, arguments.at_once, arguments.limit)
         device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
     print(table(results))
     seconds = round(time.perf_counter() - start, 1)

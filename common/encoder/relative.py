@@ -7,6 +7,7 @@ T5 hands the bias to the attention function that is set. MPNet has an attention 
 that function.
 """
 
+import threading
 import types
 from typing import Any
 
@@ -18,8 +19,8 @@ from clearspan.common.encoder.attention import packed_attention
 from clearspan.common.encoder.packing import Packed
 
 
-class Current:
-    """The batch of the current forward, for modules to which the model does not hand it."""
+class Current(threading.local):
+    """The batch of a thread's current forward, for modules to which the model does not hand it."""
 
     packed: Packed
 

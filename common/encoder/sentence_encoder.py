@@ -125,9 +125,11 @@ class FolderEncoder(Encoder):
     Attributes:
         folder: the model's folder. name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+        is_packed: whether a transformer runs without padding; None for a model without one.
     """
 
     folder: Path
+    is_packed: bool | None = None
 
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
@@ -176,7 +178,7 @@ class FolderEncoder(Encoder):
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
-        yield from self._embed_windows(windows, batch_tokens, prompt)
+        return self._embed_windows(windows, batch_tokens, prompt)
 
     def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
         for window in windows:

@@ -80,7 +80,7 @@ class SharedProcess:
         packed = self._model.packed
         assert packed is not None
         lengths, ids = request.arrays
-        tokens = Tokens(ids.copy(), lengths, np.zeros(len(lengths), bool), request.message["prompt_tokens"])
+        tokens = Tokens(ids, lengths, np.zeros(len(lengths), bool), request.message["prompt_tokens"])
         with refusing(f"{self._model.name}: cannot encode every text"):
             return Window(packed, tokens, request.message["batch_tokens"])
 
