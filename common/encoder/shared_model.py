@@ -23,14 +23,14 @@ from clearspan.common.encoder.tokens import TokenReader, Tokens
 from clearspan.common.model_folder import EncoderError, refusing
 
 
-def send(connection: Connection, message: dict[str, Any], *arrays: np.ndarray) -> None:
+def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
     """Send a message and arrays."""
     connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
     for array in arrays:
         connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def received(connection: Connection) -> tuple[dict[str, Any], list[np.ndarray]]:
+def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
     """Return a message and its arrays, which are flat.
 
     Raises:
@@ -51,7 +51,7 @@ class SharedModel:
     """
 
     def __init__(self, address: str) -> None:
-        self._free: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[Connection[Any, Any]] = queue.SimpleQueue()
         with refusing("the process of the model cannot be reached"):
             for _ in range(ahead.IN_FLIGHT):
                 self._free.put(Client(address, "AF_UNIX"))
@@ -96,7 +96,7 @@ class SharedModel:
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
     def _asked(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Return the answer to a message, by a connection that no other thread uses.
+        """Return the answer to a message, by a connection that no other thread uses meanwhile.
 
         Raises:
             EncoderError: the model's process failed, or has ended.

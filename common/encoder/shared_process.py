@@ -5,6 +5,7 @@
 The device never waits for one of the others: while it computes a window, the next one is there.
 """
 
+import contextlib
 import queue
 import threading
 from collections import deque
@@ -61,11 +62,13 @@ class SharedProcess:
                 self._finish(*running.popleft())
 
     def _accept(self) -> None:
-        while True:
-            connection = self._listener.accept()
-            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+        """Converse with each process that connects, until the listener is closed."""
+        with contextlib.suppress(OSError):
+            while True:
+                connection = self._listener.accept()
+                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
-    def _converse(self, connection: Connection) -> None:
+    def _converse(self, connection: "Connection[Any, Any]") -> None:
         """Answer the requests of one connection until the other side closes it."""
         try:
             while True:

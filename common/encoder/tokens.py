@@ -73,12 +73,13 @@ class TokenReader:
     """Reader of texts for one model. Threads may share it.
 
     Args:
-        tokenizer: the model's tokenizer, which reads special tokens as the model does.
+        tokenizer: the model's tokenizer, of the library `tokenizers`, which reads special tokens as the model does.
+        layout: how it reads; None for a class that knows.
         num_embeddings: a number that all ids must be below.
         name: the model's name, for messages.
     """
 
-    def __init__(self, tokenizer: Tokenizer, layout: Layout | None, num_embeddings: int, name: str) -> None:
+    def __init__(self, tokenizer: Any, layout: Layout | None, num_embeddings: int, name: str) -> None:
         self._tokenizer, self._layout = tokenizer, layout
         self._num_embeddings, self._name, self._lock = num_embeddings, name, threading.Lock()
 

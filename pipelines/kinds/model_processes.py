@@ -80,7 +80,7 @@ def connected() -> SharedModel | None:
 
 
 def _started(socket: Path, options: dict[str, Any]) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-m", __spec__.name, str(os.getpid()), str(socket)]
+    words = [sys.executable, "-m", __name__, str(os.getpid()), str(socket)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail at once

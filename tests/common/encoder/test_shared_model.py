@@ -31,10 +31,10 @@ WINDOWS = [TEXTS[first : first + 9] for first in range(0, len(TEXTS), 9)]
 
 
 class Failing(Sums):
-    """A model that fails on a batch with an id of 1,037."""
+    """A model that fails on a batch with a bracket, whose id is 1,006."""
 
     def encode_ids(self, ids: Tensor, lengths: np.ndarray, prompt_tokens: int = 0) -> Tensor:
-        if 1037 in ids.tolist():
+        if 1006 in ids.tolist():
             raise RuntimeError("out of memory:\nno more")
         return super().encode_ids(ids, lengths, prompt_tokens)
 
@@ -109,7 +109,6 @@ def test_tokens_are_counted_and_the_limit_is_told(served: Callable, reader: Toke
 
 @pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "texts"])
 def test_a_failure_is_one_line_and_others_go_on(served: Callable, is_packed: bool) -> None:
-    """The id of "##ly" is 2,135 and that of "fail" is 8,246: the id 1,037 is that of a bracket."""
     model = SharedModel(served(is_packed))
     if is_packed:
         with pytest.raises(EncoderError, match=r"^held: cannot encode every text \(out of memory: no more\)$"):
