@@ -39,7 +39,7 @@ def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
     """Hold a model on devices, in a process each, for the processes that this one starts meanwhile.
 
     Args:
-        options: arguments of `kinds.vectors.load_model` but the device.
+        options: arguments of `kinds.models.load_model` but the device.
 
     Raises:
         PipelineError: the model cannot be loaded.
@@ -115,7 +115,7 @@ def main() -> None:
         os.dup2(2, 1)  # libraries print to stdout
         from multiprocessing.connection import Listener
 
-        from clearspan.pipelines.kinds.vectors import load_model
+        from clearspan.pipelines.kinds.models import load_model
 
         try:
             model: Any = load_model(**json.load(sys.stdin))

@@ -28,23 +28,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from clearspan.common.compute import AUTO, Compute, resolve, resolve_device
+from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder import static
-from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import DOCUMENT, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
-from clearspan.common.model_folder import EncoderError
 from clearspan.common.progress import counted
-from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.embedding import VectorWorker
 from clearspan.pipelines.kinds.kept_fields import split, types_of
+from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
-from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import DEFAULT, named, plain
 from clearspan.pipelines.records import Inputs, Reading, Record
@@ -188,16 +186,6 @@ class Vectors(VectorOptions):
         return lines
 
 
-def model_hash(folder: str) -> str:
-    """Return the hash of all files of a model folder that affect its embeddings.
-
-    Raises:
-        EncoderError: there is no such folder, or its list of modules cannot be read.
-    """
-    check_folder(folder)
-    return model_sha256(Path(folder))
-
-
 def gpus(device: str) -> list[str]:
     """Return the devices of a run: of `cuda`, every GPU of this machine."""
     if device != "cuda":
@@ -220,21 +208,3 @@ def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
     if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
         sys.modules["torch"].set_num_threads(1)
     return model
-
-
-def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
-    """Load the model whose files have this hash.
-
-    Raises:
-        PipelineError: it cannot be loaded, or has another hash; the message says why.
-    """
-    try:
-        if model_hash(folder) != sha256:
-            raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
-        if device != "cpu" or not static.reads(Path(folder)):
-            check_extra("embed", "torch", "sentence_transformers", what="embedding")
-        if device != "cpu" and resolve_device(AUTO) == "cpu":
-            raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
-        return load(Path(folder), pooling, device, precision)
-    except EncoderError as error:
-        raise PipelineError(one_line(error)) from None

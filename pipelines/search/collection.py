@@ -31,9 +31,9 @@ from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.models import load_model
 from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
-from clearspan.pipelines.kinds.vectors import load_model
 from clearspan.pipelines.search import exact
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit
