@@ -30,6 +30,7 @@ import sys
 from collections.abc import Sequence
 
 from clearspan.adapt.delivery import announce, deliver, finish
+from clearspan.adapt.enough import check_inputs
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
@@ -71,6 +72,8 @@ def work(options: Adapt) -> int:
             every = [*steps(options), embedding(options)]
             terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             return 0
+        if "texts" not in state["steps"]:
+            check_inputs(options)
         with files.locked(options.output):
             for step in steps(options):
                 run(step, state, options)

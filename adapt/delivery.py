@@ -4,6 +4,7 @@ The model is copied before the collection is embedded with it. A copy of another
 questions were added, is replaced together with its vectors.
 """
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Write what a search needs, the report and the verdict; print where they are."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
-    words = {"stemmer": options.stemmer, "prompt_name": prompt_name}
+    words = {"stemmer": options.stemmer, "prompt_name": prompt_name, "id_field": options.id_field}
     write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, **words)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
@@ -81,4 +82,5 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     if any(prompts):
         terminal.say(f"its prompts: {prompts}")
     terminal.say(f"{folder / MODEL} is {origin}; report: {page}")
-    terminal.say(f'clearspan search {folder} "..." searches the texts, clearspan serve {folder} on a page')
+    name = shlex.quote(str(folder))
+    terminal.say(f'clearspan search {name} "..." searches the texts, clearspan serve {name} on a page')

@@ -1,6 +1,7 @@
 """The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, models, kept fields."""
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +12,7 @@ from clearspan.common.commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.stemming import STEMMERS
@@ -24,10 +26,11 @@ UNTRAINED = "untrained static"
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
-QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or query and id"
+QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or its id in hits"
 KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
 SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
 STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
+GROUPED = "hold out texts with one value of this field together, e.g. versions of a document (texts with titles)"
 PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
 
 
@@ -52,6 +55,7 @@ class Adapt(Options):
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     skip_given: Annotated[bool, Flag(SKIPPED)] = False
     holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
+    group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
     min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     dry_run: Annotated[bool, Flag("print the commands; run none")] = False
@@ -73,6 +77,9 @@ class Adapt(Options):
         if self.titles and self.min_tokens is not None:
             named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
             raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+        if self.group_field is not None and not self.titles:
+            without = f"{self.alone} takes texts" if self.alone else "the inputs are texts"
+            raise UsageError(f"--group-field has no effect, since {without} without titles: leave it out")
         if self.skip_given and not (self.model and self.starts):
             raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
         try:
@@ -143,12 +150,14 @@ class Adapt(Options):
     @property
     def untrained(self) -> dict[str, Path]:
         """The models that a user could take without training, by their names in the verdict."""
+        from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
 
         found = {UNTRAINED: self.base} if self.starts else {}
         if self.encoder is not None and not self.skip_given:
-            name = " ".join(self.encoder.resolve().name.replace(",", " ").split())
-            found[f"{name} as given" if name in (TRAINED, UNTRAINED, BM25) else name] = self.encoder
+            name = " ".join(re.sub("[,=]", " ", model_name(self.encoder)).split()) or "the model"
+            is_taken = name in (TRAINED, UNTRAINED, BM25) or name.endswith(BESIDE)
+            found[f"{name} as given" if is_taken else name] = self.encoder
         return found
 
     @functools.cached_property
@@ -164,4 +173,7 @@ class Adapt(Options):
     @property
     def id_field(self) -> str | None:
         """The field of a text's id: the first that is kept, apart from the title."""
-        return next((name for name in self.kept if not self.titles or name != self.titles[0]), None)
+        from clearspan.pipelines.kinds.kept_fields import split
+
+        names = [split(word)[0] for word in self.kept]
+        return next((name for name in names if not self.titles or name != self.titles[0]), None)

@@ -61,17 +61,13 @@ def planned(
         given: the user's recipe.
 
     Raises:
-        DataError: too few texts are held out.
         RecipeError: there is no such recipe, or a key or value cannot work.
     """
     from clearspan.common.model_folder import read_modules
-    from clearspan.eval.data.heldout import read_dataset
     from clearspan.pipelines.units.curation import held_out_share
     from clearspan.shards.manifest import Manifest
     from clearspan.train.api import load_recipe
 
-    for picking in (True, False):
-        read_dataset(dataset / "validation", picking=picking)
     manifest = Manifest.load(str(dataset))
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
     num_texts = manifest.totals["examples"]

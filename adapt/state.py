@@ -13,7 +13,7 @@ from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.sealed import seal, unseal
 
 STATE = "adapt.json"
-FORMAT = 2
+FORMAT = 3
 """Version of the steps and of what they leave: a folder of another one is refused, not mixed."""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from clearspan.adapt.enough import check_held_out
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.commands import Option, words
@@ -64,13 +65,18 @@ def title(step: Step, options: Adapt) -> str:
 
 
 def steps(options: Adapt) -> Iterator[Step]:
-    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote."""
+    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote.
+
+    Raises:
+        DataError: the dataset of the texts, once it is written, has too few held-out ones.
+    """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
     if given is None:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, *PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
+    check_held_out(texts)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
@@ -100,13 +106,16 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         chosen = ",".join(options.prompt_name) or None
         if options.starts and any(options.known_prompts.texts.values()):
             chosen = NONE
-        command = ("pairs", *words({**line, "fields": ",".join(options.titles), "prompt_name": chosen}))
+        line |= {"fields": ",".join(options.titles), "prompt_name": chosen, "group_field": options.group_field}
+        command = ("pairs", *words(line))
     else:
         named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
         command = ("documents", *words({**line, **reading, "min_tokens": least}))
     about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
+    if options.group_field is not None:
+        about += f", those of one {options.group_field} together"
     if any(options.known_prompts.texts.values()):
         about += f"; {prompts_in_words(options)}"
     return Step("texts", about, *PIPELINES, command)

@@ -1,6 +1,7 @@
 """`clearspan adapt` measured: held-out titles find their texts among more and more texts of a collection.
 
-    python -m benchmarks.adapting --work DIR --input texts.csv [--model all-MiniLM-L6-v2] [--data DATA]
+    python -m benchmarks.adapting --work DIR --input texts.csv [--model all-MiniLM-L6-v2] [--group-field source]
+        [--data DATA]
 
     each way (no model, static:MODEL, MODEL): clearspan adapt ──> its trained model ─┐
     its training again, with other seeds ────────────────────────> others ───────────┤
@@ -8,8 +9,12 @@
 
 A model's weight beside BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
 are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
-seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md; with --data, that of
-judged queries, which no training saw. The work folder keeps every run: the same command goes on after it was stopped.
+seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md.
+
+With --data, prints that of judged queries, which no training saw: BM25, and each model, with the first seed, alone and
+beside BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries choose
+nothing. Differences are from MODEL as it is, of the same queries. The work folder keeps every run: the same command
+goes on after it was stopped.
 """
 
 import argparse
@@ -27,7 +32,9 @@ from numpy.typing import NDArray
 
 from benchmarks.report import command, finish, machine, option
 from clearspan.common.commands import Option, run_module, words
+from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
+from clearspan.common.model_forms import HYBRID
 from clearspan.eval import results
 from clearspan.eval.contest import BESIDE, Contest, Result
 from clearspan.eval.data import heldout
@@ -38,11 +45,13 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
-from clearspan.eval.scores import Examples, difference, figure, interval
+from clearspan.eval.scores import Difference, Examples, difference, figure, interval
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
 """Name of a way -> `--model`, with {} for the given one; "": without."""
 BM25, UNTRAINED, START = "BM25", "as it is", "before training"
+TOKENS = 1024
+"""Of a batch to embed, a CPU's caches."""
 FIRST = 42
 """Seed of the recipes, with which `clearspan adapt` trains."""
 
@@ -56,6 +65,7 @@ class Study:
     texts: Path
     held_out: float
     keys: tuple[str, ...]
+    group_field: str | None = None
 
     def folder(self, way: str, seed: int) -> Path:
         return self.work / "adapted" / f"{way}-{seed}"
@@ -67,6 +77,7 @@ class Study:
         if not path.is_file():
             line = [f"--input={self.texts}", f"--output={folder}", f"--holdout-fraction={self.held_out}", "--quiet"]
             line += [f"--model={WAYS[way].format(self.model)}"] if WAYS[way] else []
+            line += [f"--group-field={self.group_field}"] if self.group_field is not None else []
             run_module("clearspan.adapt", [*line, *self.keys], "adapt", quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
         return float(json.loads(path.read_text("utf-8"))["minutes"])
@@ -101,19 +112,27 @@ class Study:
     def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
         """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
-        similarity = Prompted.of(load(str(model)), (), self.work / "cache", 16384, progress=True)
+        encoder = load(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
+        similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
 
-    def judged(self, name: str, model: Path, data: Path) -> dict[str, float]:
-        """Return the figures of judged queries, task -> nDCG@10, or MRR where each query has its own candidates."""
-        folder = self.work / "judged" / name
+    def judged(self, name: str, model: str, data: Path, weight: float | None = None) -> dict[str, Examples]:
+        """Return the values of judged queries, task -> nDCG@10, or MRR where each query has its own candidates.
+
+        Args:
+            weight: that of the model beside BM25; None: the model alone.
+        """
+        of_weight: dict[str, Option] = {} if weight is None else {"hybrid_weight": weight}
+        named = f"{name}{'' if weight is None else f' {weight:g}'}".replace(" + ", "-").replace(" ", "-")
+        folder = self.work / "judged" / named
         if not (folder / results.RESULTS).is_file():
-            options: dict[str, Option] = {"model": model, "name": name, "tasks": "retrieval", "data": data}
-            options |= {"output": folder, "quiet": True}
+            spec = model if weight is None else f"{HYBRID}{model}"
+            options: dict[str, Option] = {"model": spec, "name": named, "tasks": "retrieval", "data": data}
+            options |= {"output": folder, "quiet": True, "precision": AUTO, **of_weight}
             run_module("clearspan.eval", [*words(options)], "python -m clearspan.eval", quiet=True)
-        scores = results.read(folder).scores
-        return {task: values.get("ndcg@10", values.get("mrr", 0.0)) for task, values in scores.items()}
+        tasks = results.read_examples(results.read(folder))
+        return {task: values.get("ndcg@10", values["mrr"]) for task, values in tasks.items()}
 
 
 def fitting(contest: Contest, size: int) -> Contest:
@@ -140,7 +159,14 @@ def processor_seconds() -> float:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     sizes = [int(size) for size in arguments.sizes.split(",")]
-    study = Study(arguments.work, arguments.model, arguments.input, arguments.holdout_fraction, tuple(arguments.keys))
+    study = Study(
+        work=arguments.work,
+        model=arguments.model,
+        texts=arguments.input,
+        held_out=arguments.holdout_fraction,
+        keys=tuple(arguments.keys),
+        group_field=arguments.group_field,
+    )
     ways, seeds = arguments.ways.split(","), range(FIRST, FIRST + arguments.seeds)
     if unknown := [way for way in ways if way not in WAYS]:
         raise SystemExit(f"benchmark: --ways {unknown[0]}: choose from {', '.join(WAYS)}")
@@ -148,6 +174,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(f"benchmark: --ways {needing[0]} needs --model; --ways texts does not")
     minutes = {way: round(study.adapt(way), 1) for way in ways}
     rows: dict[str, dict[str, Any]] = {}
+    weights: dict[str, float | None] = {}
     for way in ways:  # each way holds out by its own tokenizer: BM25 and the model as it is are ranked anew
         trained = {f"{way}, seed {seed}": study.train(way, seed) for seed in seeds}
         for size, contest in study.contests(way, sizes):
@@ -157,19 +184,49 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for name, model in study.untrained(way).items():
                 untrained += study.results(name, model, contest, by_words)
             runs = [study.results(name, model, contest, by_words) for name, model in trained.items()]
+            # The last size is that of all texts.
+            weights |= {each.name: each.weight for each in untrained} | {way + BESIDE: runs[0][1].weight}
             rows.setdefault(way, {})[str(size)] = {**figures(untrained, runs, way), "titles": len(contest.judged)}
-    judged = {}
+    found: dict[str, dict[str, Examples]] = {}
     if arguments.data:
+        found[BM25] = study.judged(BM25, "bm25", arguments.data)
         given = {UNTRAINED: study.model} if study.model else {}
-        models = {**given, **{way: study.train(way, FIRST) for way in ways}}
-        judged = {name: study.judged(name.replace(" ", "-"), model, arguments.data) for name, model in models.items()}
+        for name, model in {**given, **{way: study.train(way, FIRST) for way in ways}}.items():
+            beside = name + BESIDE
+            found[name] = study.judged(name, str(model), arguments.data)
+            found[beside] = study.judged(beside, str(model), arguments.data, weights[beside])
     about = {
         "machine": machine(),
         "model": study.model and study.model.name,
         "seeds": arguments.seeds,
         "minutes": minutes,
+        "group_field": arguments.group_field,
     }
-    return {**about, "ranked": rows, "judged": judged}
+    return {**about, "ranked": rows, "judged": judged_figures(found, weights)}
+
+
+def judged_figures(
+    found: Mapping[str, Mapping[str, Examples]], weights: Mapping[str, float | None]
+) -> dict[str, dict[str, Any]]:
+    """Return each system's figures of judged queries, with the differences from the untrained model, alone and beside
+    BM25, that have the same queries.
+
+    Args:
+        found: system -> task -> values of its queries.
+        weights: beside BM25, by system.
+    """
+    bases = [name for name in (UNTRAINED, UNTRAINED + BESIDE) if name in found]
+    systems: dict[str, dict[str, Any]] = {}
+    for name, tasks in found.items():
+        systems[name] = {"weight": weights.get(name), "tasks": {}}
+        for task, values in tasks.items():
+            changes = {base: _change(difference(found[base][task], values)) for base in bases if base != name}
+            systems[name]["tasks"][task] = {"value": figure(values), "queries": len(values), "against": changes}
+    return systems
+
+
+def _change(change: Difference) -> dict[str, float]:
+    return {"value": change.value, "low": change.low, "high": change.high}
 
 
 def figures(untrained: Sequence[Result], runs: Sequence[Sequence[Result]], way: str) -> dict[str, Any]:
@@ -219,14 +276,37 @@ def table(result: Mapping[str, Any]) -> str:
             cells = [in_words(by_size[size]["systems"][name]) for size in sizes]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         gains = [by_size[size]["gain"] for size in sizes]
-        changes = [f"{each['value']:+.1f} [{each['low']:+.1f}, {each['high']:+.1f}]" for each in gains]
-        lines += [f"| best trained against best untrained | {' | '.join(changes)} |", ""]
-    if result["judged"]:
-        tasks = sorted({task for figures in result["judged"].values() for task in figures})
-        lines += ["| judged queries | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
-        for name, found in result["judged"].items():
-            lines.append(f"| {name} | " + " | ".join(f"{found[task]:.2f}" for task in tasks) + " |")
-    return "\n".join(lines)
+        lines += [f"| best trained against best untrained | {' | '.join(map(change_in_words, gains))} |", ""]
+    return "\n".join([*lines, *judged_lines(result["judged"])])
+
+
+def judged_lines(systems: Mapping[str, Any]) -> list[str]:
+    """Return the table of judged queries: figures, differences from the model as it is, and of models beside BM25 from
+    that model beside BM25.
+    """
+    tasks = sorted({task for system in systems.values() for task in system["tasks"]})
+    if not tasks:
+        return []
+    lines = ["| judged queries | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
+    for name, system in systems.items():
+        cells = []
+        for task in tasks:
+            found = system["tasks"][task]
+            change = found["against"].get(UNTRAINED)
+            cells.append(f"{found['value']:.2f}" + (f", {change_in_words(change)}" if change else ""))
+        weight = "" if system["weight"] is None else f" (w {system['weight']:.1f})"
+        lines.append(f"| {name}{weight} | {' | '.join(cells)} |")
+    both = UNTRAINED + BESIDE
+    for name, system in systems.items():
+        against = [system["tasks"][task]["against"].get(both) for task in tasks]
+        if name.endswith(BESIDE) and all(against):
+            lines.append(f"| {name} against {both} | {' | '.join(map(change_in_words, against))} |")
+    return lines
+
+
+def change_in_words(change: Mapping[str, float]) -> str:
+    """Return a difference in points, with its interval, as text."""
+    return f"{change['value']:+.1f} [{change['low']:+.1f}, {change['high']:+.1f}]"
 
 
 def in_words(system: Mapping[str, Any]) -> str:
@@ -244,6 +324,7 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS), metavar="LIST", help="ways to adapt (default: all)")
     parser.add_argument("--sizes", default="1000,5000,12000", metavar="LIST", help="numbers of texts to rank")
     parser.add_argument("--holdout-fraction", type=float, default=0.05, metavar="F", help="of the texts")
+    parser.add_argument("--group-field", metavar="NAME", help="hold out texts with one value of this field together")
     parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="keys of the recipe to change")
     option(parser, "seeds", 3, "runs of each way")
     finish(parser, measure, table)

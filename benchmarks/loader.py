@@ -37,7 +37,7 @@ from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
-from clearspan.train.model.packing import Packed
+from clearspan.train.model.packing import PackedBlocks
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256
@@ -92,7 +92,7 @@ def padded(tokenizer: Any) -> Callable[[list[Any]], Any]:
 class Ready(Exception):  # noqa: N818 (not an error)
     """Carries the encoder's input out of a forward pass."""
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: PackedBlocks) -> None:
         self.packed = packed
 
 
@@ -116,10 +116,10 @@ class Ours:
         for batch, _ in stream.batches(self.feed.start()["text"], self.learner.columns("text"), self.learner.collate):
             yield {"text": batch}
 
-    def packed(self) -> Iterator[Packed]:
+    def packed(self) -> Iterator[PackedBlocks]:
         """Yield the encoder's input, step by step, without calling the encoder."""
 
-        def stop(packed: Packed, _: Any) -> None:
+        def stop(packed: PackedBlocks, _: Any) -> None:
             raise Ready(packed)
 
         for batch in self.batches():

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import RobertaConfig, RobertaForMaskedLM
 
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
 from clearspan.train.build_encoder import build_encoder
@@ -15,7 +16,6 @@ from clearspan.train.config.recipe import to_yaml
 from clearspan.train.data.batch import TokenLists
 from clearspan.train.export import save_model
 from clearspan.train.modalities import Modality
-from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.tokenizer import load_tokenizer

@@ -6,6 +6,7 @@ folder here first. `common.pretrained` loads and checks the weights.
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ VOCABULARIES = (
     "spiece.model",
     "tokenizer.model",
 )
+UNTELLING = ("model", "run")
+"""Names of folders that tell nothing of the model in them."""
 SPARE = 1024
 """Difference between the numbers of tokens and embeddings that is always accepted.
 
@@ -46,6 +49,21 @@ def refusing(problem: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise EncoderError(f"{problem} ({one_line(error, MOST_SAID)})") from None
+
+
+def model_name(folder: str | Path) -> str:
+    """Return the name by which reports and messages call the model in a folder.
+
+    It is the folder's name. A folder whose name tells nothing has that of the one around it: `model` and `run`, as
+    training and `clearspan adapt` write them, and a revision in the cache of huggingface_hub
+    (models--ORGANIZATION--NAME/snapshots/HASH).
+    """
+    path = Path(os.path.normpath(Path(folder).absolute()))  # a link has the name that the user gave it
+    if path.parent.name == "snapshots":
+        return path.parent.parent.name.rpartition("--")[2] or path.name
+    while path.name in UNTELLING and path.parent.name:
+        path = path.parent
+    return path.name
 
 
 def read_json(path: Path, shape: type = dict) -> Any:

@@ -1,7 +1,8 @@
 """A file of queries: what a user would search for and, where it is known, what should be found.
 
     questions.txt      a query a line
-    questions.csv      columns query and, if known, text (the right text) or id (its id); .tsv and .jsonl alike
+    questions.csv      columns query and, if known, text (the right text) or id (that of the right text in hits);
+                       .tsv and .jsonl alike
 
 Rows with the same query are one query with several right answers: that is for the reader of the list to decide.
 """
@@ -24,7 +25,7 @@ class Query:
     Attributes:
         text: the query.
         answer_text: the text that should be found; None: not given.
-        answer_id: the id of that text, as it is written; None: not given.
+        answer_id: the id of that text, as hits show it; None: not given.
         place: the file and line that it comes from, for messages.
     """
 
@@ -42,7 +43,8 @@ class Query:
 def read_queries(path: str | Path) -> list[Query]:
     """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
 
-    Blank lines are skipped. A blank `text` or `id` is one that is not given.
+    Blank lines are skipped. A blank `text` or `id` is one that is not given. Letter case and surrounding spaces of a
+    column's name do not matter.
 
     Raises:
         DataError: the file cannot be read or holds no query, a row has no query, or both a text and an id.
@@ -62,15 +64,20 @@ def read_queries(path: str | Path) -> list[Query]:
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        for place, row in csv_records(path, ("query",)):
+        for place, row in csv_records(path, ("query",), plain):
             yield _query(row, place)
     elif suffix in JSON_LINES:
         for place, record in json_records(path):
-            yield _query(record, place)
+            yield _query({plain(name): value for name, value in record.items()}, place)
     else:
         for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
                 yield Query(line.strip(), place=f"{path}:{number}")
+
+
+def plain(name: str) -> str:
+    """Return the name of a column or field in small letters and without surrounding spaces."""
+    return name.strip().casefold()
 
 
 def _query(record: Mapping[str, Any], place: str) -> Query:

@@ -61,7 +61,8 @@ from collections.abc import Sequence
 
 from clearspan.common import terminal
 from clearspan.common.options import parse
-from clearspan.eval.files import DataError, json_text
+from clearspan.common.records import DataError
+from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
 from clearspan.eval.report.summary import Summary
 from clearspan.eval.request import Request

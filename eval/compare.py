@@ -20,10 +20,11 @@ import numpy as np
 
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.options import Flag, Json, Options, Quiet, run
+from clearspan.common.records import DataError
 from clearspan.common.terminal import printable, say
 from clearspan.eval import results
 from clearspan.eval.details import Table, cell_text
-from clearspan.eval.files import DataError, json_text
+from clearspan.eval.files import json_text
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
 from clearspan.eval.scores import LEVEL, Examples, comparable, figure, num_resamples, tested

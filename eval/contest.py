@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut, is_of_picking_half
 from clearspan.eval.data.retrieval import Collection, Ints
-from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors

@@ -1,4 +1,4 @@
-"""Read the files of evaluation data (`common.records`), with errors that name the line; write JSON."""
+"""Read TAB-separated tables without quoting, write JSON, and check the folders of an evaluation."""
 
 import json
 import math
@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clearspan.common.records import DataError as DataError
-from clearspan.common.records import MissingDataError as MissingDataError
-from clearspan.common.records import csv_records as csv_records
-from clearspan.common.records import csv_rows as csv_rows
-from clearspan.common.records import head as head
-from clearspan.common.records import json_records as json_records
-from clearspan.common.records import read_lines as read_lines
-from clearspan.common.records import string_field as string_field
+from clearspan.common.records import DataError, head, read_lines
 
 
 def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[int, list[str]]]:

@@ -45,8 +45,8 @@ PROMPTS = (
     "and encode_document in retrieval and heldout, elsewhere the default prompt)"
 )
 QUERIES = (
-    "your own questions, each with its right text or id (csv, tsv or jsonl: query,text or query,id), ranked among all "
-    "texts of the dataset --data"
+    "your own questions, each with its right text (csv, tsv or jsonl: query,text), ranked among all texts of the "
+    "dataset --data"
 )
 WEIGHT = (
     "the model's weight in hybrid:DIR, 0 to 1 (default: "

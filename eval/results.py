@@ -21,9 +21,10 @@ import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from clearspan.common.files import sha256
+from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import one_line
-from clearspan.eval.files import DataError, json_text
+from clearspan.eval.files import json_text
 from clearspan.eval.scores import Difference, Examples, TaskScores, interval
 
 RESULTS, EXAMPLES = "results.json", "examples.npz"

@@ -118,6 +118,8 @@ def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Sea
         return other, lambda: tell(other.run(), other.json)
     options = checked(command, RunOptions, arguments, beam=rest)
     kind = checked(command, known[name], arguments)
+    if kind.group_field is not None and not options.holdout_fraction:
+        command.error("--group-field has no effect without --holdout-fraction: leave it out, or add that")
     if rest:
         check_beam(command, rest)
     return options, lambda: make_dataset(kind, options)

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 HASHES = "text_hashes"
 """Column of the hashes of each of an example's texts (`common.same_text.digests`), (n, 2 * texts) uint64."""
+GROUPS = "group_hashes"
+"""Column of the hash of each example's group (`kinds.groups`), (n, 1) uint64."""
 
 
 def attach(batch: pa.RecordBatch, column: str, numbers: np.ndarray) -> pa.RecordBatch:

@@ -105,8 +105,8 @@ class Reading:
             of each file (`readers.encodings`).
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
-        keep: further fields of JSON objects and columns of tables to read beside the text. A row of a table is then an
-            object, with the text under `field` or else "text"; fields that it lacks are absent.
+        keep: further fields of JSON objects and columns of tables to read beside the text, or beside `columns`. A row
+            of a table is then an object, with the text under `field` or else "text"; fields that it lacks are absent.
         is_head: only the first records are wanted: what the whole file decides is decided by its beginning.
         skip_unknown: files of unknown type in folders and globs are skipped.
     """

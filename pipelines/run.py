@@ -33,7 +33,7 @@ from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
 from clearspan.pipelines.readers import CHANGED, columns_read
 from clearspan.pipelines.tally import Counts, recoding
-from clearspan.pipelines.units import first_look, update
+from clearspan.pipelines.units import decisions, first_look, update
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
@@ -221,7 +221,13 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(
-        kind.dedup, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_dedup, kind.has_chunks
+        dedup=kind.dedup,
+        limit=options.limit,
+        holdout_fraction=options.holdout_fraction,
+        shared_texts=kind.shares_texts,
+        near_dedup=kind.near_dedup,
+        has_chunks=kind.has_chunks,
+        group_field=kind.group_field,
     )
     inputs = planning.find_inputs(options.inputs, reading)
     kind = kind.looked(inputs, reading)
@@ -343,10 +349,20 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary
             *columns_read(plan.root, plan.inputs, job.reading),
             *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
             *recoding(counts.encodings, counts.recoded),
-            *filter(None, [counts.files_lacking, held_out_share(manifest)]),
+            *filter(None, [counts.files_lacking, held_out_share(manifest), _groups(job)]),
             *job.kind.remarks(job.fingerprint, counts.sums),
         ],
     )
+
+
+def _groups(job: Job) -> str:
+    """Return how many groups of rows were held out or trained on together; "" if no field names groups."""
+    field = job.curation.group_field
+    if field is None or (figures := decisions.groups_made(job)) is None:
+        return ""
+    line = f"{figures.rows:,} rows are {counted(figures.groups, 'group')} of one {field} or text, each on one side"
+    trained = f"; trained on as parts of large groups: {counted(figures.large, 'row')}" if figures.large else ""
+    return line + trained
 
 
 def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
@@ -356,6 +372,7 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
 
         from clearspan.pipelines.execution import graph, runners
 
+        processes = 0
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
@@ -363,4 +380,5 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
             processes = runners.num_processes(options.workers, len(units), size, speed, cpu_count())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
-        return runners.run(pipeline)
+        with job.kind.beside(processes) if processes else contextlib.nullcontext():
+            return runners.run(pipeline)

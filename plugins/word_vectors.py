@@ -25,7 +25,7 @@ from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.progress import Bar
-from clearspan.eval.files import head
+from clearspan.common.records import head
 
 EMPTY = "."
 TEXTS = 1 << 15

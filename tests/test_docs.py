@@ -57,14 +57,49 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "architecture" / "index.html").is_file()
 
 
-def test_the_site_has_every_page() -> None:
+def navigation() -> dict[str, list[str]]:
+    """The pages of each section of the site, in order."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    names = [name for entry in nav for value in entry.values() for name in _files(value)]
-    assert sorted(names) == [page.name for page in PAGES]
+    return {title: _files(value) for entry in nav for title, value in entry.items()}
 
 
 def _files(value: str | list[dict[str, str]]) -> list[str]:
     return [value] if isinstance(value, str) else [name for entry in value for name in entry.values()]
+
+
+def pages_linked(text: str) -> list[str]:
+    """The names of the pages in `docs/` to which a text links, in order."""
+    return [Path(target).name for target, _ in LINK.findall(text) if target.endswith(".md")]
+
+
+def test_the_site_has_every_page() -> None:
+    assert sorted(itertools.chain(*navigation().values())) == [page.name for page in PAGES]
+
+
+def test_the_navigation_begins_with_what_most_readers_want() -> None:
+    assert list(navigation()) == [
+        "Home",
+        "Adapt and search",
+        "Data",
+        "Training",
+        "Evaluation",
+        "Reference",
+        "Development",
+    ]
+
+
+def test_the_index_lists_the_pages_in_the_order_of_the_navigation() -> None:
+    pages = [name for title, names in navigation().items() if title != "Home" for name in names]
+    assert pages_linked((ROOT / "docs" / "index.md").read_text(encoding="utf-8")) == pages
+
+
+def test_the_readmes_lists_of_links_are_in_the_order_of_the_navigation() -> None:
+    order = [*itertools.chain(*navigation().values())]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for heading in ("I want ...", "More"):
+        section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+        places = [order.index(name) for name in pages_linked(section) if name in order and name != "index.md"]
+        assert len(places) > 1 and places == sorted(places), heading
 
 
 def commands(page: Path) -> Iterator[list[str]]:

@@ -5,23 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
-from clearspan.train.model.attention import PACKED_ATTENTION
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import ATTENTION_DROPOUTS, Encoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
-from clearspan.train.options import DISTILL, POOLINGS, STATIC, Recipe, RecipeError
+from clearspan.train.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
+
+OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
+"""Parts of the names of rates in a configuration that are not of its base model, or that drop whole layers."""
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
@@ -39,6 +42,42 @@ def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
 
+def set_dropout(config: PretrainedConfig, rate: float) -> None:
+    """Set the rates of all dropouts of a base model in its configuration, whatever the architecture calls them.
+
+    Raises:
+        RecipeError: the rate is above 0, and the configuration has none.
+    """
+    names = [name for name, value in vars(config).items() if "drop" in name and type(value) in (int, float)]
+    inside = [name for name in names if not any(other in name for other in OTHER_DROPOUTS)]
+    if rate and not inside:
+        raise RecipeError(f"model.dropout: model type {config.model_type!r} has no dropout: leave it out")
+    for name in inside:
+        setattr(config, name, rate)
+
+
+def set_attention_dropout(config: PretrainedConfig, rate: float) -> None:
+    """Set the dropout rate of attention weights in a configuration.
+
+    Raises:
+        RecipeError: the configuration has no such rate.
+    """
+    names = [name for name in ATTENTION_DROPOUTS if hasattr(config, name)]
+    if not names:
+        kind = f"model type {config.model_type!r}"
+        raise RecipeError(f"model.attention_dropout: {kind} has no such dropout alone: leave it out")
+    for name in names:
+        setattr(config, name, rate)
+
+
+def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
+    """Set the dropout rates that a recipe states in a configuration."""
+    if recipe.dropout is not None:
+        set_dropout(config, recipe.dropout)
+    if recipe.attention_dropout is not None:
+        set_attention_dropout(config, recipe.attention_dropout)
+
+
 def _tanh_head(dim: int, seed: int) -> nn.Module:
     """Return a linear layer with torch's initialization, and tanh."""
     from sentence_transformers.sentence_transformer.modules import Dense
@@ -48,14 +87,18 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
         return dense
 
 
-def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[PreTrainedModel, list[str]]:
+def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
+    options: dict[str, Any] = {"attn_implementation": PACKED_ATTENTION, "variant": variant(folder)}
+    if (recipe.dropout, recipe.attention_dropout) != (None, None):
+        options["config"] = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        set_dropouts(options["config"], recipe)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, attn_implementation=PACKED_ATTENTION, variant=variant(folder))
+        model, new_weights = load_model(folder, **options)
     rows = model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
-    _check_new_tokens(folder, num_ids(tokenizer) - rows, train)
+    _check_new_tokens(folder, num_ids(tokenizer) - rows, recipe.train)
     if model.config.vocab_size < num_ids(tokenizer):
         add_embeddings(model, num_ids(tokenizer), seed)
     return model, new_weights
@@ -80,7 +123,7 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
         )
 
 
-def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int, train: str) -> PreTrainedModel:
+def _from_table(source: Source, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
     """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
     the folder lacks get embeddings of their own.
 
@@ -91,13 +134,13 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
         table = load_model(source.weights)[0].get_input_embeddings().weight.detach()
     rows, dim = table.shape
     check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
-    _check_new_tokens(source.weights, num_ids(tokenizer) - rows, train)
-    options = {"model_type": STATIC, **stated}
+    _check_new_tokens(source.weights, num_ids(tokenizer) - rows, recipe.train)
+    options = {"model_type": STATIC, **recipe.config}
     width = AutoConfig.for_model(options["model_type"]).attribute_map.get("hidden_size", "hidden_size")
     options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
     if "hidden_size" not in options:
         options.setdefault(width, dim)
-    model = _fresh(options, tokenizer, seed)
+    model = _fresh(options, tokenizer, seed, recipe)
     fresh = model.get_input_embeddings().weight.data
     if fresh.shape[1] != dim:
         key = "embedding_size" if hasattr(model.config, "embedding_size") else width
@@ -113,7 +156,7 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
     return model
 
 
-def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
     """Return a model with random weights; `stated` are the recipe's options of its configuration."""
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
@@ -125,6 +168,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
             f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
         )
     config = AutoConfig.for_model(**{**options, **stated})
+    set_dropouts(config, recipe)
     with seeded(seed):
         model: PreTrainedModel = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
     return model
@@ -138,7 +182,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
-    model, special = _fresh(options, tokenizer, recipe.training.seed), tokenizer.all_special_ids
+    model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
@@ -220,11 +264,11 @@ def _model(
     recipe: Recipe, source: Source, tokenizer: Any, datasets: Iterable[Dataset]
 ) -> tuple[PreTrainedModel, list[str]]:
     """Return the model, and the names of weights that the folder of a pretrained one lacks."""
-    stated, seed, train = recipe.model.config, recipe.training.seed, recipe.model.train
+    stated, seed = recipe.model.config, recipe.training.seed
     if recipe.model.init != "random":
         return _started(recipe, tokenizer, datasets), []
     if not recipe.model.path:
-        return _fresh(stated, tokenizer, seed), []
+        return _fresh(stated, tokenizer, seed, recipe.model), []
     if stated or source.table is not None:
-        return _from_table(source, stated, tokenizer, seed, train), []
-    return _pretrained(source.weights, tokenizer, seed, train)
+        return _from_table(source, recipe.model, tokenizer, seed), []
+    return _pretrained(recipe.model, source.weights, tokenizer, seed)

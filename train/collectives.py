@@ -49,6 +49,16 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     return total
 
 
+def casts_kept(engine: Any) -> torch.autocast:
+    """Return a context whose forwards share the casts of weights to half precision. No weight may change between two of
+    its forwards, and gradients must be on in all of them or in none.
+
+    Autocast keeps its casts until the outermost region ends, which is this one; the engine's forward enables autocast
+    within it. A compiled encoder casts in its graph, once a forward.
+    """
+    return torch.autocast(engine.device.type, enabled=False)
+
+
 def autocast(engine: Any) -> torch.autocast:
     """Return the autocast context of DeepSpeed's engine, for a forward of its module that bypasses the engine."""
     enabled = engine.torch_autocast_enabled()

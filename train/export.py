@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from clearspan.common import files, terminal
-from clearspan.common.model_folder import read_json
+from clearspan.common.model_folder import model_name, read_json
 from clearspan.common.options import Flag, Options, run
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
@@ -67,7 +67,7 @@ def save_model(
         model.save_pretrained(str(folder), create_model_card=False)
     make_portable(folder, encoder, tokenizer)
     save_mlm_head(encoder, folder)
-    text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
+    text = card(encoder, name or model_name(folder), recipe, origin or Origin())
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -138,8 +138,8 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig
 
+    from clearspan.common.encoder.attention import PACKED_ATTENTION
     from clearspan.common.pretrained import model_class
-    from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Given, Inference
 
@@ -211,7 +211,7 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
     with files.locked(out):
         check_replaceable(out)
         with _replacing(out, KIND) as part:
-            save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
+            save_model(encoder, tokenizer, part, recipe, model_name(out), origin)
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:

@@ -74,6 +74,11 @@ class ModelConfig:
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
             embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
             always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
+        dropout: the rate of all dropouts inside the encoder, those of attention weights included; the exported model's
+            configuration has it too. null: the rates of the configuration.
+        attention_dropout: the rate of the dropout of attention weights alone, if it is another than that of `dropout`
+            or of the configuration. With 0, an H100 or H200 can use FlashAttention 3, which has no dropout; the
+            published codes that the recipes follow leave it at the model's 0.1. null: the same as the others.
     """
 
     path: str = ""
@@ -84,6 +89,8 @@ class ModelConfig:
     distill: str = ""
     random_dims: Annotated[int, Ge(0)] = 0
     train: str = "all"
+    dropout: Annotated[float, Ge(0), Lt(1)] | None = None
+    attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
 
 
 @dataclasses.dataclass

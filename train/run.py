@@ -19,6 +19,7 @@ from typing import Annotated
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
 from clearspan.common import commands, files, terminal  # noqa: E402
+from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.options import Flag, Options, run  # noqa: E402
 
 EXAMPLE = """examples:
@@ -98,6 +99,7 @@ def work(options: Training) -> int:
     from clearspan.train.engine.ranks import name_accelerator
 
     name_accelerator()
+    keep_few_kernels()
     from clearspan.train import job
 
     return job.work(options.recipe, options.overrides, options.resume, options.dry_run, options.quiet)

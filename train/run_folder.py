@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
+from clearspan.common.records import MissingDataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import DamageError, check_folder, set_aside
-from clearspan.eval.files import MissingDataError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import is_written, load_saved, to_file

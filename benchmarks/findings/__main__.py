@@ -22,7 +22,7 @@ from benchmarks.findings.study import Study
 from benchmarks.report import write
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, UsageError
-from clearspan.eval.files import DataError
+from clearspan.common.records import DataError
 from clearspan.train.engine.ranks import name_accelerator
 
 EXAMPLE = """examples:

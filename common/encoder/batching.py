@@ -1,6 +1,20 @@
-"""Batches of texts of similar length, for encoders that pad or that limit the tokens of a forward pass."""
+"""Batches of texts, for encoders that limit the tokens of a forward pass: with padding, or without."""
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> Iterator[slice]:
+    """Yield consecutive rows of at most `batch_tokens` tokens together, without padding; a longer row is alone."""
+    ends, first = np.cumsum(lengths, dtype=np.int64), 0
+    while first < len(lengths):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + batch_tokens, side="right")))
+        yield slice(first, last)
+        first = last
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
-from clearspan.common.model_folder import EncoderError, refusing
+from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
@@ -123,16 +123,18 @@ class FolderEncoder(Encoder):
         libraries: the packages that compute the embeddings.
 
     Attributes:
-        folder: the model's folder. name: the folder's name.
+        folder: the model's folder. name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+        is_packed: whether a transformer runs without padding; None for a model without one.
     """
 
     folder: Path
+    is_packed: bool | None = None
 
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
     ) -> None:
-        self.folder, self.name, self.dim = folder, folder.resolve().name, dim
+        self.folder, self.name, self.dim = folder, model_name(folder), dim
         self.similarity_name, self.prompts = similarity_name, Prompts.read(folder)
         self._settings, self._libraries = dict(settings), libraries
 
@@ -166,6 +168,21 @@ class FolderEncoder(Encoder):
             prompt = self.prompts.of_side(OTHER)
         with refusing(f"{self.name}: cannot encode every text"):
             return self._embed(texts, batch_tokens, progress, prompt)
+
+    def embed_windows(
+        self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str | None = None
+    ) -> Iterator[Embedded]:
+        """Yield what `embed` returns for each window of texts, in order.
+
+        Windows are taken a few ahead, so that they are tokenized while others are computed.
+        """
+        if prompt is None:
+            prompt = self.prompts.of_side(OTHER)
+        return self._embed_windows(windows, batch_tokens, prompt)
+
+    def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        for window in windows:
+            yield self.embed(window, batch_tokens, prompt=prompt)
 
     @property
     def most_tokens(self) -> int | None:

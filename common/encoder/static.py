@@ -39,8 +39,6 @@ LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
 WEIGHT = "embedding.weight"
 BLOCK_CHARACTERS = 1 << 20
 """Texts are embedded in blocks of about this size; there is no padding, so the order of the texts is kept."""
-SAMPLE, SAMPLE_CHARACTERS = 64, 4096
-"""The beginning of one in this many texts is tokenized by both libraries; if they differ, `tokenizers` does it all."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -111,9 +109,7 @@ class StaticModel(FolderEncoder):
         return counts
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        sample = [text[:SAMPLE_CHARACTERS] for text in texts[::SAMPLE]]
-        quick = self._tokenizer.is_fast and self._tokenizer.agrees(sample)
-        ids = self._tokenizer.quick(texts) if quick else self._tokenizer.exact(texts)
+        ids = self._tokenizer.proven(texts)
         check_largest(self.name, ids.values.max(initial=0), len(self._table))
         return ids
 

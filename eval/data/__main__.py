@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from clearspan.common.options import Flag, Json, Options, run
+from clearspan.common.records import DataError
 from clearspan.common.terminal import printable, say
 from clearspan.eval.data.catalog import Finding, check
 from clearspan.eval.details import Table
-from clearspan.eval.files import DataError, existing_folder, json_text
+from clearspan.eval.files import existing_folder, json_text
 from clearspan.eval.report.text import text_table
 
 _EXAMPLE = """example:

@@ -16,8 +16,8 @@ from typing import Literal
 
 import yaml
 
+from clearspan.common.records import MissingDataError
 from clearspan.eval.data.senteval import find_downstream, find_probing
-from clearspan.eval.files import MissingDataError
 
 Count = Literal["lines", "header", "filled", "records"]
 _IS_ROW: dict[Count, Callable[[int, bytes], bool]] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.common.parsing import finite_number
+from clearspan.common.records import DataError, head, read_lines
 from clearspan.eval.data.labeled import Labeled
-from clearspan.eval.files import DataError, head, read_lines
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from typing import NamedTuple
 import numpy as np
 
 from clearspan.common import same_text
+from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
 from clearspan.eval.data.heldout_folders import MANIFEST, training_part
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError, csv_records, json_records, string_field
 
 LIMIT = 10_000
 """Most queries of a half; of more, those with the lowest hashes of their ids."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.shards.manifest import Manifest, ManifestError
 
 SUFFIXES = (".jsonl", ".csv")

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.records import DataError, head, read_lines
 from clearspan.eval.data.senteval import joined
-from clearspan.eval.files import DataError, head, read_lines, table_rows
+from clearspan.eval.files import table_rows
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")

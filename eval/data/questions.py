@@ -1,11 +1,12 @@
 """A user's questions among all texts of a dataset, each with the text that it should find: `--queries FILE`.
 
-    FILE: query,text or query,id ─┐
-    a dataset's texts ────────────┴──> the text of each answer ──> Collection
+    FILE: query,text ──────┐
+    a dataset's texts ─────┴──> the text of each answer ──> Collection
 
 An answer is a text of the dataset if it is the same text (`common.same_text`) after what the dataset did to it: its
-tokenizer's ids, cut at the dataset's length. An id is that of an example. An answer that the dataset does not have,
-such as one that was dropped as a copy of another, is counted, and its question is left out.
+tokenizer's ids, cut at the dataset's length. An answer that the dataset does not have, such as one that was dropped as
+a copy of another, is counted, and its question is left out. A dataset of token ids keeps no ids of its texts, so that
+no file can name them.
 """
 
 from collections.abc import Sequence
@@ -16,11 +17,11 @@ import numpy as np
 from clearspan.common import same_text
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout import MOST_RANKED, HeldOut
 from clearspan.eval.data.heldout_folders import MANIFEST, PART, training_part
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError, MissingDataError
 
 NAMED = 3
 """Number of rows that a message names."""
@@ -40,19 +41,23 @@ def read_questions(path: Path, data: Path) -> HeldOut:
     if without := [query.place for query in queries if not query.has_answer]:
         raise DataError(
             f"{without[0]}: names no text that should be found ({counted(len(without), 'such row')}): give a column "
-            "text, or id"
+            "text"
+        )
+    if by_id := next((query.place for query in queries if query.answer_id is not None), None):
+        raise DataError(
+            f"{by_id}: names a text by its id, which a dataset of tokens does not keep: give a column text, or rank in "
+            "a collection with `clearspan search --queries`"
         )
     if not (data / MANIFEST).is_file():
         raise MissingDataError(f"{data} is no dataset of shards ({MANIFEST}), among whose texts {path} could be ranked")
     whole = training_part(data) or data
     folders = [folder for folder in (whole, whole / PART) if (folder / MANIFEST).is_file()]
     datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
-    documents, places, by_id = _ranked(queries, datasets)
+    documents, places = _ranked(queries, datasets)
     found: dict[bytes, tuple[str, set[int]]] = {}
     missing = []
     for query in queries:
-        key = query.answer_text and same_text.digest(datasets[0].as_read(query.answer_text))
-        place = places.get(key) if key else by_id.get(query.answer_id or "")
+        place = places.get(same_text.digest(datasets[0].as_read(query.answer_text or "")))
         if place is None:
             missing.append(query.place)
         else:
@@ -78,33 +83,25 @@ def read_questions(path: Path, data: Path) -> HeldOut:
     )
 
 
-def _ranked(
-    queries: Sequence[Query], datasets: Sequence[DatasetTexts]
-) -> tuple[list[str], dict[bytes, int], dict[str, int]]:
-    """Return the different texts of datasets, the place of each by its hash, and the places of ids that queries name.
+def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
+    """Return the different texts of datasets, and the place of each by its hash.
 
     Of more texts than a dataset's limit, a sample is taken, and the texts that queries name.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}
-    by_id: dict[str, int] = {}
-    ids = {query.answer_id for query in queries if query.answer_id is not None}
-    answers = {
-        same_text.digest(datasets[0].as_read(query.answer_text)) for query in queries if query.answer_text is not None
-    }
+    answers = {same_text.digest(datasets[0].as_read(query.answer_text or "")) for query in queries}
     for dataset in datasets:
         passes = [(dataset, False)]
         if len(dataset) > MOST_RANKED:
             passes.append((DatasetTexts(dataset.folder, len(dataset)), True))
         for texts, are_answers in passes:
-            for number, parts in texts:
+            for _, parts in texts:
                 for text in parts[1:] or parts:
                     digest = same_text.digest(text)
-                    if are_answers and digest not in answers and str(number) not in ids:
+                    if are_answers and digest not in answers:
                         continue
                     place = places.setdefault(digest, len(places))
                     if place == len(documents):
                         documents.append(text)
-                    if str(number) in ids:
-                        by_id.setdefault(str(number), place)
-    return documents, places, by_id
+    return documents, places

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.parsing import whole_number
-from clearspan.eval.files import DataError, csv_records, head, json_records, read_lines, string_field, table_rows
+from clearspan.common.records import DataError, csv_records, head, json_records, read_lines, string_field
+from clearspan.eval.files import table_rows
 
 _LARGEST_GRADE = 1 << 31
 

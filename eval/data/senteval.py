@@ -8,7 +8,7 @@ Texts are what SentEval passes to an encoder: the tokens of a line joined by sin
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.eval.files import MissingDataError
+from clearspan.common.records import MissingDataError
 
 _DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
 PROBING = {

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.parsing import finite_number
+from clearspan.common.records import DataError, csv_rows, head, read_lines
 from clearspan.eval.data.senteval import joined
-from clearspan.eval.files import DataError, csv_rows, head, read_lines, table_rows
+from clearspan.eval.files import table_rows
 
 SUFFIXES = (".csv", ".tsv")
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}

@@ -16,7 +16,7 @@ from clearspan.common import plugins
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
@@ -122,8 +122,8 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
 def default_name(spec: str) -> str:
     """Return the default name of a model in results.
 
-    A folder has its own name, or its parent's if it is called `model`, as in a run folder; a file of word vectors has
-    its name without the extension; a function or a baseline has its spec; a hybrid `hybrid-` before its model's name.
+    A folder has the name of `common.model_folder.model_name`; a file of word vectors has its name without the
+    extension; a function or a baseline has its spec; a hybrid `hybrid-` before its model's name.
     """
     path = Path(spec)
     if path.is_file():
@@ -132,5 +132,4 @@ def default_name(spec: str) -> str:
         return f"hybrid-{default_name(encoder)}"
     if is_baseline(spec) or (":" in spec and not path.exists()):
         return spec
-    path = path.resolve()
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
+    return model_name(path)

@@ -11,9 +11,10 @@ from typing import Annotated
 
 from clearspan.common.options import Flag, Json, Options, run
 from clearspan.common.parsing import did_you_mean
+from clearspan.common.records import DataError
 from clearspan.common.terminal import say
 from clearspan.eval import results
-from clearspan.eval.files import DataError, json_text
+from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import FORMATS, beside, formatted
 from clearspan.eval.tables.published import tables
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import Labeled, order
-from clearspan.eval.files import DataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Run

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.records import MissingDataError
 from clearspan.eval.data import heldout
 from clearspan.eval.data.dataset_texts import SEED
 from clearspan.eval.data.heldout_folders import FOLDER, find
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.hybrid import MOST_CHOOSING, Hybrid
 from clearspan.eval.models.ranks import ranks
 from clearspan.eval.models.similarity import Similarity, Vectors

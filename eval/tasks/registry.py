@@ -12,8 +12,8 @@ from pathlib import Path
 
 from clearspan.common import plugins
 from clearspan.common.parsing import did_you_mean
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks import (
     geometry,
     glue,

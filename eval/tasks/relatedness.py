@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import order
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details
-from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each

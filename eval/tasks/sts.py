@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.embedder import Encode
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts import SUFFIXES, Pairs, read_pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.similarity import Floats, Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure

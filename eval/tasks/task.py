@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from clearspan.eval.files import MissingDataError
+from clearspan.common.records import MissingDataError
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.models.similarity import UnscoredError as UnscoredError  # tasks import it from here
 from clearspan.eval.scores import TaskScores

@@ -8,10 +8,12 @@ A new kind is one file here, whose class the command finds by itself, and a line
 kind from outside this package is named as `module:Class`. The plan, the Beam graph and the readers serve all kinds.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -72,6 +74,8 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
         near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
             attaches sketches to its batches (`text.minhash`).
+        group_field: field whose equal values keep rows on one side of the held-out part (`kinds.groups`). A kind whose
+            rows share texts may declare it as an option; its worker then attaches the hashes of groups to its batches.
         update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares it as
             `Update` has the option.
         old: with `update`, the folder of the dataset as it was and the file of its index (`kinds.copied`); the run sets
@@ -82,6 +86,7 @@ class Kind(Options, ABC):
 
     dedup: bool = False
     near_dedup: float | None = None
+    group_field: str | None = None
     compares: bool = False
     update: bool = False
     old: tuple[str, str] | None = None
@@ -143,7 +148,8 @@ class Kind(Options, ABC):
 
     def options(self) -> dict[str, Any]:
         """Return the options that shape the dataset, for its fingerprint."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("update", "old")}
+        of_runs = ("update", "old", "group_field")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
     @abstractmethod
     def reading(self) -> Reading:
@@ -184,6 +190,14 @@ class Kind(Options, ABC):
         Raises:
             PipelineError: a resource is unusable.
         """
+
+    def beside(self, processes: int) -> AbstractContextManager[None]:
+        """Return a context around a run on this machine, with what its processes share.
+
+        Raises:
+            PipelineError: it cannot be made.
+        """
+        return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
         """Return the error for a run that keeps no record: the counts by reason, and what to do about the first."""

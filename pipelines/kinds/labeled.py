@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from clearspan.common.allocator import keep_pictures
+from clearspan.common.allocator import keep_blocks
 from clearspan.pipelines.kinds import Dedup, Kind, Worker
 from clearspan.pipelines.labels import Wanted
 from clearspan.pipelines.records import Inputs, Reading, Record
@@ -71,7 +71,7 @@ class LabeledKind(Wanted, Kind):
         """Return values as an Arrow column."""
 
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
-        keep_pictures()
+        keep_blocks()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
         return LabeledWorker(self, schema(self.name), numbers)
 

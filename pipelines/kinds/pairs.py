@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from clearspan.common import same_text
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.options import Flag
+from clearspan.pipelines.kinds import groups
 from clearspan.pipelines.kinds.text import excluded_of
 from clearspan.pipelines.kinds.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
 from clearspan.pipelines.kinds.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
@@ -100,7 +101,7 @@ class Pairs(Triplets):
 
     def reading(self) -> Reading:
         if self.structure:
-            return super(Triplets, self).reading()
+            return self.reading_beside()
         return dataclasses.replace(super().reading(), by_order=False)
 
     def check(self, record: Record) -> None:
@@ -132,11 +133,11 @@ class PairWorker(TripletWorker):
         if not self.kind.structure:
             yield from super()._rows(records, tally)
             return
-        for pairs, source in tally.made(records, lambda record: self._pairs(record, tally.counts)):
+        for pairs, source, group in tally.made(records, lambda record: self._pairs(record, tally.counts)):
             tally.counts.read += max(1, len(pairs)) - 1  # the text was counted
             tally.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
-                row = self._prepared(pair, source)
+                row = self._prepared(pair, source, group)
                 if self._is_left(row, tally.counts):
                     yield row
 
@@ -156,11 +157,12 @@ class PairWorker(TripletWorker):
             return False
         return super()._is_left(row, counts)
 
-    def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str] | None:
-        """Return the pairs of a text, and its source; count a text that is empty."""
+    def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
+        """Return the pairs of a text, its source and its group; count a text that is empty."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found
+        group = groups.group_of(record, self.kind.group_field)
         if self.kind.structure == "headings":
-            return structure.headings(text), record.source
-        return structure.sentences(text, (*self.kind.languages, "en")[0]), record.source
+            return structure.headings(text), record.source, group
+        return structure.sentences(text, (*self.kind.languages, "en")[0]), record.source, group

@@ -20,9 +20,9 @@ from annotated_types import Ge, Gt, Le
 from clearspan.common import same_text
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.attached import HASHES, attach
+from clearspan.pipelines.attached import GROUPS, HASHES, attach
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import Dedup
+from clearspan.pipelines.kinds import Dedup, groups
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
@@ -233,6 +233,7 @@ class Kept(NamedTuple):
         names: the prepared text of each example, or the first of several; lines: the same as read.
         sources: where each was read.
         hashes: of the texts of each, (n, 2 * texts) uint64; (n, 0) if they are not compared.
+        groups: the hash of the group of each, (n, 1) uint64; (n, 0) if rows have none.
     """
 
     ids: np.ndarray
@@ -241,14 +242,16 @@ class Kept(NamedTuple):
     lines: list[str]
     sources: list[str]
     hashes: np.ndarray
+    groups: np.ndarray
 
     @classmethod
     def joined(cls, parts: Sequence["Kept"]) -> "Kept":
         """Return the examples of one or more parts."""
-        ids, columns, *texts, hashes = zip(*parts, strict=True)
+        ids, columns, *texts, hashes, of_groups = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
         names, lines, sources = ([text for part in kind for text in part] for kind in texts)
-        return cls(np.concatenate(ids), of_columns, names, lines, sources, np.concatenate(hashes))
+        ids, hashes, of_groups = map(np.concatenate, (ids, hashes, of_groups))
+        return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
         """Yield each example by itself."""
@@ -256,7 +259,7 @@ class Kept(NamedTuple):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
             texts = (self.names[row], self.lines[row], self.sources[row])
-            yield Kept(self.ids[row], columns, *texts, self.hashes[row])
+            yield Kept(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
@@ -325,13 +328,15 @@ class TextWorker(Generic[AnyTextKind]):
         read = (pieces.names, pieces.lines, pieces.sources)
         names, lines, sources = ([of_pieces[first] for first in firsts] for of_pieces in read)
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
-        hashes = np.empty((len(kept), 0), np.uint64)
+        hashes = of_groups = np.empty((len(kept), 0), np.uint64)
         if self.kind.compares and len(kept):
             # In place of an absent text the first one, which links the example to no other.
             rows = (of(index, pieces.names) for index in kept.tolist())
             compared = (name or row[0] for row in rows for name in row)
             hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
-        return Kept(ids, columns, names, lines, sources, hashes)
+            if self.kind.group_field is not None:
+                of_groups = groups.digests([pieces.groups[first] for first in firsts], hashes[:, 0])
+        return Kept(ids, columns, names, lines, sources, hashes, of_groups)
 
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
@@ -363,7 +368,10 @@ class TextWorker(Generic[AnyTextKind]):
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
-        return attach(batch, HASHES, kept.hashes) if self.kind.compares else batch
+        if not self.kind.compares:
+            return batch
+        batch = attach(batch, HASHES, kept.hashes)
+        return batch if self.kind.group_field is None else attach(batch, GROUPS, kept.groups)
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:

@@ -53,6 +53,14 @@ IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
 LINKS = ("url", "link", "href", "uri")
 """Usual names of a field with an id, and with a link."""
 MOST_FIELDS = 20
+
+
+def id_field(names: Iterable[str]) -> str | None:
+    """Return the field that holds a text's id, by its usual name (`IDS`); None without one."""
+    known = list(names)
+    return next(filter(None, (named(known, name) for name in IDS)), None)
+
+
 EMPTY = "empty"
 """The reason for which a text that is empty or null is filtered, whatever the kind and the format."""
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"

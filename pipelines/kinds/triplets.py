@@ -3,9 +3,11 @@
     row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
-all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`).
+all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`), and
+with `group_field` those that have one value of a field.
 
-A text may have a prompt before it (`text.prompts`), as the model wants it.
+A text has no white space at its ends: a model is judged on texts without, and " Unions" has other tokens than "Unions".
+It may have a prompt before it (`text.prompts`), as the model wants it.
 
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
@@ -28,11 +30,11 @@ from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import nli
+from clearspan.pipelines.kinds import groups, nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, absent, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, plain, wanted
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
@@ -61,17 +63,19 @@ BATCH_EXAMPLES = 1 << 15
 
 
 class TripletRow(NamedTuple):
-    """A row: its texts as read, its prepared texts, and its source."""
+    """A row: its texts as read, its prepared texts, its source, and its group, if it has one (`kinds.groups`)."""
 
     originals: tuple[str, ...]
     texts: tuple[str, ...]
     source: str
+    group: str
 
 
 NAMED = "prompts of the model in --tokenizer, by name: of all texts, or FIRST,OTHERS; or none (default: {0})"
 GIVEN = "a text before each text, with the space that ends it: once for all columns, or once for each"
 SEVERAL = "fields hold lists of {0}: keep at most N of a row's"
 LONG = "a longer text: drop its row, or keep its first tokens"
+GROUP = "hold out rows with one value of this field together, e.g. versions of a document"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,7 @@ class Triplets(TextKind):
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
     prompt_name: Annotated[tuple[str, ...], Flag(NAMED.format("the model's default prompt"), "NAME", commas=True)] = ()
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
+    group_field: Annotated[str | None, Flag(GROUP, "NAME")] = None
     unused: str = ""
     """A line on the model's prompts that are not used; set by `resolved`."""
 
@@ -120,6 +125,8 @@ class Triplets(TextKind):
             raise ValueError("--columns must name two or more: sentence, positive and, optionally, negatives")
         if self.nli and (self.max_positives or self.max_negatives):
             raise ValueError("--max-positives and --max-negatives have no effect with --nli: leave them out")
+        if self.nli and self.group_field is not None:
+            raise ValueError("--group-field has no effect with --nli, which joins rows of one premise: leave it out")
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
             raise ValueError("--prompt and --prompt-name: leave one of them out")
@@ -141,6 +148,12 @@ class Triplets(TextKind):
             raise PipelineError(str(error)) from None
         unused = "" if self.prompt_name else self.unused_prompts(known)
         return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
+
+    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+        """Return the kind. Raise PipelineError if the first records lack the field of groups."""
+        if self.group_field is not None:
+            groups.check_field(self.group_field, inputs, reading)
+        return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
         """Return the model's prompts of the columns: the texts of a row are of one sort, none finds another."""
@@ -204,12 +217,16 @@ class Triplets(TextKind):
             "max_tokens": self.max_tokens,
             "columns": list(self.named) if self.named else None,
             "nli": self.nli,
+            "ends": "stripped",
             **({"pairs": True} if self.are_pairs else {}),
             **({"long": self.long} if self.long != "drop" else {}),
             **{name: most for name in ("max_positives", "max_negatives") if (most := getattr(self, name))},
             **({"prompts": dict(zip(self.prompted, self.prompts, strict=False))} if any(self.prompts) else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
+
+    def prepared(self, text: str) -> str:
+        return super().prepared(text).strip()
 
     @property
     def prompted(self) -> tuple[str, ...]:
@@ -218,9 +235,12 @@ class Triplets(TextKind):
 
     def reading(self) -> Reading:
         by_order = self.named is None
-        return dataclasses.replace(
-            super().reading(), columns=self.column_sets, by_order=by_order, option=self.option, whole=self.nli
-        )
+        rows = dataclasses.replace(self.reading_beside(), columns=self.column_sets, by_order=by_order)
+        return dataclasses.replace(rows, option=self.option, whole=self.nli)
+
+    def reading_beside(self) -> Reading:
+        """Return the reading of texts, with the field that is read beside them."""
+        return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
     def rows(self) -> Reading:
@@ -330,7 +350,8 @@ class TripletWorker(TextWorker[Triplets]):
             is_there = np.array(list(map(bool, texts)))
             if not is_there.all():
                 tokens = segments(tokens.values, tokens.offsets[:-1], tokens.lengths * is_there)
-            pieces = Pieces(texts, originals, sources, tokens)
+            of_groups = [row.group for row in group for _ in range(width)]
+            pieces = Pieces(texts, originals, sources, tokens, groups=of_groups)
             before = np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in prompts])
             if self.kind.long == "cut":
                 pieces = self._cut(pieces, tally.counts, width, before)
@@ -361,7 +382,7 @@ class TripletWorker(TextWorker[Triplets]):
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
                 for texts, source in nli.paired(rows, self._cells, tally):
-                    row = self._prepared(texts, source)
+                    row = self._prepared(texts, source, "")
                     if self._is_left(row, tally.counts):
                         yield row
             return
@@ -378,14 +399,15 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
         """Return the row of a record."""
-        return self._prepared(self.kind.texts(record, counts), record.source)
+        texts = self.kind.texts(record, counts)
+        return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
 
     def _cells(self, record: Record) -> list[Any]:
         """Return the values of a row's columns."""
         return self.kind.cells(record)
 
-    def _prepared(self, texts: tuple[str, ...], source: str) -> TripletRow:
-        return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source)
+    def _prepared(self, texts: tuple[str, ...], source: str, group: str) -> TripletRow:
+        return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
         """Return False, and count the row, if one of its texts is empty or the filters drop it."""

@@ -28,10 +28,14 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns of a row among these names, each by `named`, or None if the choice is unclear."""
+    """Return the columns of a row among these names, each by `named`, or None if the choice is unclear. Fields to keep
+    are none of the columns that are read by their order.
+    """
     columns = _first_set(tuple(names), reading.columns)
-    if columns is None and reading.by_order and len(names) in ROWS_OF:
-        return list(names)
+    if columns is None and reading.by_order:
+        beside = set(map(plain, reading.keep))
+        others = [name for name in names if plain(name) not in beside] if beside else list(names)
+        return others if len(others) in ROWS_OF else None
     return None if columns is None else list(columns)
 
 
@@ -245,7 +249,8 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
             held = held.field(step).type
         if not is_plain(held):
             raise PipelineError(
-                f'{name}: its column "{wanted}" holds {held}: --keep-fields takes texts, numbers, booleans and times'
+                f'{name}: its column "{wanted}" holds {held}: --keep-fields and --group-field take texts, numbers, '
+                "booleans and times"
             )
     return paths
 
@@ -297,7 +302,7 @@ def arrow_records(
     """Yield the records of a batch, which has the columns to read, at their row numbers from `first`.
 
     Args:
-        kept: the columns to keep beside the text.
+        kept: the columns to keep beside the text or the columns to read.
 
     Raises:
         DamagedError: there is a hole in a text.
@@ -307,6 +312,14 @@ def arrow_records(
         texts = (cell(name, row, value.as_buffer(), reading.max_bytes) for row, value in enumerate(columns[0], first))
         yield from texts if kept is None else _with_kept(texts, kept, reading.field or DEFAULT)
         return
+    rows = _arrow_rows(batch, columns, name, reading, first)
+    yield from rows if kept is None else _with_kept(rows, kept)
+
+
+def _arrow_rows(
+    batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
+) -> Iterator[Record]:
+    """Yield the rows of a batch as objects of their columns."""
     are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
@@ -322,12 +335,17 @@ def _texts(name: str, row: int, value: pa.Scalar) -> Record:
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
 
-def _with_kept(texts: Iterator[Record], kept: pa.RecordBatch, key: str) -> Iterator[Record]:
-    """Yield the records of texts as objects, with the text under `key` and the fields to keep."""
+def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
+    """Yield records as objects with the fields to keep.
+
+    Args:
+        key: records are texts, which come under this name; None: they are objects already.
+    """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
-    for place, text in enumerate(texts):
+    for place, record in enumerate(records):
         fields = {name: column[place] for name, column in values.items()}
-        yield text if text.problem else dataclasses.replace(text, value={key: text.value, **fields})
+        own = {key: record.value} if key is not None else record.value
+        yield record if record.problem else dataclasses.replace(record, value={**own, **fields})
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

@@ -39,8 +39,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """
     rows, names, read = _begun(stream, name, reading)
     keys = dict(zip(read, read, strict=True)) if reading.columns else {}
-    if reading.keep and not reading.columns:
-        keys = dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {}
+    if reading.keep:
+        keys = keys or (dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {})
         keys |= kept_columns(names, name, reading)
     places = [names.index(column) for column in keys.values() or read]
     for row, (cells, raw, problem) in enumerate(rows):

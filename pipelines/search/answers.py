@@ -2,8 +2,7 @@
 
     queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
 
-An id is a kept field `id` or, in a collection without one, the text's own id. Queries with one wording are one query
-with several right texts.
+An id is the one that hits show (`Hit.name`). Queries with one wording are one query with several right texts.
 """
 
 import dataclasses
@@ -56,7 +55,8 @@ class Answers:
                 f"MRR {self.mrr:.1f} over {self.num_judged:,} queries whose right text is known (ranks to {DEPTH:,})"
             )
         if self.num_missing:
-            lines.append(f"{self.num_missing:,} queries name a right text that is not in the collection: left out")
+            name = "1 query names" if self.num_missing == 1 else f"{self.num_missing:,} queries name"
+            lines.append(f"{name} a right text that is not in the collection: left out")
         return "\n".join(lines)
 
 
@@ -72,13 +72,14 @@ def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]
         if query.answer_id is not None:
             by_id.setdefault(query.answer_id, []).append(query.text)
     right: dict[str, set[int]] = {}
-    for start, _, batch in texts.batches("finding the right texts"):
+    for start, number, batch in texts.batches("finding the right texts"):
         names = batch.schema.names
         ids = batch.column(DOCUMENT if DOCUMENT in names else "id").to_pylist()
-        own = batch.column(f"{FIELD}id").to_pylist() if f"{FIELD}id" in names else ids
+        column = f"{FIELD}{texts.id_fields[number]}"
+        shown = batch.column(column).to_pylist() if column in names else [None] * len(ids)
         contents = batch.column("text").to_pylist() if "text" in names and by_text else [None] * len(ids)
-        for row, (identity, name, text) in enumerate(zip(ids, own, contents, strict=True), start=start):
-            named = by_id.get(str(name), []) if by_id else []
+        for row, (identity, name, text) in enumerate(zip(ids, shown, contents, strict=True), start=start):
+            named = by_id.get(str(identity if name is None else name), []) if by_id else []
             for query in (*named, *by_hash.get(identity, ()), *(by_text.get(text.strip(), ()) if text else ())):
                 right.setdefault(query, set()).add(row)
     return right

@@ -10,11 +10,12 @@ time; another thread's waits.
 
 import dataclasses
 import functools
+import inspect
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import load_model
 from clearspan.pipelines.search import exact
@@ -41,6 +43,9 @@ from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import storage
 from clearspan.shards.reader import Dataset
 
+P = ParamSpec("P")
+Ranked = list[tuple[list[int], list[float]]]
+"""The rows of each query's hits, and their scores, best first."""
 NAME = "search.json"
 
 
@@ -54,6 +59,7 @@ class Settings:
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
         prompt_name: the model's prompt before each query; None: its prompt of queries.
+        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
     """
 
     vectors: str
@@ -61,6 +67,7 @@ class Settings:
     weight: Any = None
     stemmer: Any = None
     prompt_name: Any = None
+    id_field: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str | None):
@@ -69,6 +76,8 @@ class Settings:
             raise ValueError("weight must be a number from 0 to 1, or null")
         if not isinstance(self.prompt_name, str | None):
             raise ValueError("prompt_name must be a name or null")
+        if not isinstance(self.id_field, str | None):
+            raise ValueError("id_field must be a name or null")
         Words(self.stemmer)
 
 
@@ -79,6 +88,7 @@ def write_collection(
     weight: float | None = None,
     stemmer: str | None = None,
     prompt_name: str | None = None,
+    id_field: str | None = None,
 ) -> Path:
     """Write search.json, which makes a folder a collection to search; return its path.
 
@@ -87,9 +97,10 @@ def write_collection(
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words; None: words as they are.
         prompt_name: the model's prompt before each query; None: its prompt of queries.
+        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name)
+    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
     write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
     return Path(folder) / NAME
 
@@ -115,6 +126,20 @@ def read_settings(folder: str) -> Settings:
 def _beside(folder: str, path: str) -> str:
     """Return a path that is relative to a folder, which may be in a bucket."""
     return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
+
+
+def _reading_hits(
+    ranked: "Callable[Concatenate[Collection, P], Ranked]",
+) -> "Callable[Concatenate[Collection, P], list[list[Hit]]]":
+    """Return the method that takes what `ranked` takes and returns hits."""
+
+    @functools.wraps(ranked, assigned=("__doc__", "__annotations__"))
+    def search(self: "Collection", /, *args: P.args, **kwargs: P.kwargs) -> list[list[Hit]]:
+        return self.texts.hits(ranked(self, *args, **kwargs))
+
+    signature = inspect.signature(ranked).replace(return_annotation=list[list[Hit]])
+    search.__signature__ = signature  # type: ignore[attr-defined]
+    return search
 
 
 class Collection:
@@ -171,9 +196,10 @@ class Collection:
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]
-        if twice := [name for name in folders if folders.count(name) > 1]:
-            raise UsageError(f"{twice[0]}: is given twice: name each collection once")
         all_settings = [read_settings(name) for name in folders]
+        places = [_place(settings.vectors) for settings in all_settings]
+        if twice := [name for name, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+            raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
         datasets = [_vectors_of(settings) for settings in all_settings]
         first = all_settings[0]
         chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
@@ -183,7 +209,12 @@ class Collection:
         except ValueError as error:
             raise UsageError(str(error)) from None
         weight = 1.0 if first.weight is None else float(first.weight)
-        return cls(Texts(datasets, folders, keep, quiet), next(chosen, None), weight, words, device, first.prompt_name)
+        id_fields = [
+            settings.id_field or id_field(options_of(dataset).get("keep_fields") or ())
+            for settings, dataset in zip(all_settings, datasets, strict=True)
+        ]
+        texts = Texts(datasets, folders, id_fields, keep, quiet)
+        return cls(texts, next(chosen, None), weight, words, device, first.prompt_name)
 
     @property
     def num_texts(self) -> int:
@@ -229,9 +260,7 @@ class Collection:
         before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
         return before
 
-    @checked
-    @naming_keywords()
-    def search(
+    def ranked(
         self,
         queries: str | Sequence[str],
         top: int = 10,
@@ -239,8 +268,10 @@ class Collection:
         weight: float | None = None,
         where: str | None = None,
         prompt_name: str | None = None,
-    ) -> list[list[Hit]]:
-        """Return the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
+    ) -> Ranked:
+        """Find the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
+
+        `search` returns hits, a list for each query. `ranked` returns their rows and scores, which `texts.hits` reads.
 
         The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
         (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
@@ -259,18 +290,6 @@ class Collection:
             PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
             ShardError: a shard is damaged.
         """
-        return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
-
-    def ranked(
-        self,
-        queries: str | Sequence[str],
-        top: int = 10,
-        *,
-        weight: float | None = None,
-        where: str | None = None,
-        prompt_name: str | None = None,
-    ) -> list[tuple[list[int], list[float]]]:
-        """Return the rows and scores of the hits of `search`; `texts.hits` reads the hits."""
         asked, weight = check_queries(queries), self.weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
@@ -286,6 +305,8 @@ class Collection:
                 return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:
                 raise UsageError(f"--where: {error}") from None
+
+    search = checked(naming_keywords()(_reading_hits(ranked)))
 
     def _condition(self, where: str) -> Condition:
         try:
@@ -341,6 +362,11 @@ class Collection:
         return vectors, self._encoder.similarity_name
 
 
+def _place(path: str) -> str:
+    """Return a path that is the same however it is written."""
+    return path if storage.is_remote(path) else str(Path(path).resolve())
+
+
 def _vectors_of(settings: Settings) -> Dataset:
     """Return the dataset of vectors of a collection."""
     dataset = Dataset(settings.vectors)
@@ -351,7 +377,7 @@ def _vectors_of(settings: Settings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries as a list; raise UsageError unless each is a text."""
+    """Return queries without white space at their ends, as texts are; raise UsageError unless each is a text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")
@@ -359,4 +385,4 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
         raise UsageError("a query must be a text, and not empty")
     if any(text != text.encode("utf-8", "ignore").decode() for text in texts):
         raise UsageError("a query must be valid UTF-8")
-    return texts
+    return [text.strip() for text in texts]

@@ -16,28 +16,24 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
-from clearspan.common.compute import AUTO, Compute, Device
+from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
-from clearspan.common.options import Flag, Json, Options, Quiet
+from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
-from clearspan.common.stemming import STEMMERS
-from clearspan.pipelines.kinds.vector_options import PROMPT, check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import PROMPT
 from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.options import CollectionOptions
 from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-FOLDER = "a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder"
-MODEL = "the local folder of the model that made the vectors (default: the one that adapt's folder names)"
-QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, the right text or id"
-ALSO = "another collection of the same model, searched together with the first; may be repeated"
+QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, text or id of the answer"
 WHERE = "a condition on kept fields, e.g. \"year > 2020 and lang = 'de'\"; other texts are no hits"
-STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
 APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
 BESIDE = (
     f"add BM25 over the kept texts; W: the model's weight, from 0 (BM25 alone) to 1; without W {HYBRID_WEIGHT} "
@@ -46,34 +42,26 @@ BESIDE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(Options):
+class Search(CollectionOptions):
     """The command `search`."""
 
     name: ClassVar[str] = "search"
     summary: ClassVar[str] = "find the texts of a collection that queries ask for"
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()
-    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
     queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries)] = ()
     prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
-    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR")] = ()
     where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
     top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
     index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
-    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
-    device: Device = AUTO
-    quiet: Quiet = False
     json: Json = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device(self.device)
         if self.model is not None:
-            check_folder(self.model)
             Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:
             raise ValueError("no query: write one after the folder, or pass --queries FILE")
@@ -97,11 +85,6 @@ class Search(Options):
     def texts(self) -> list[str]:
         return [query.text for query in self.asked]
 
-    @property
-    def inputs(self) -> list[str]:
-        """Return the paths that the command reads, perhaps in a bucket."""
-        return [self.folder, *self.also]
-
     def run(self) -> "Results":
         """Search the collections.
 
@@ -110,15 +93,7 @@ class Search(Options):
             PipelineError: a dataset holds no vectors, or the model is not the one that made them.
             ManifestError, ShardError: a dataset is damaged.
         """
-        collection = Collection.open(
-            self.folder,
-            self.model,
-            also=self.also,
-            stemmer=self.stemmer,
-            device=self.device,
-            keep=False,
-            quiet=self.quiet,
-        )
+        collection = self.opened(keep=False)
         weight = collection.weight if self.hybrid is None else self.hybrid
         if (weight or self.index) and collection.model is not None and collection.compute.line:
             print(collection.compute.line, file=sys.stderr)
@@ -201,13 +176,13 @@ class Results:
         return "\n".join([*lines, *filter(None, [self.unused])])
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out, and a kept field `id` is the id."""
+        """Return a table of hits; a column that no hit has is left out, and a kept field of ids is the id."""
         if not hits:
             return "  no hit"
-        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != "id"))
+        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))
         columns = [
             ("score", [f"{hit.score:.4f}" for hit in hits]),
-            ("id", [_short(hit.fields.get("id", hit.id)) for hit in hits]),
+            ("id", [_short(hit.name) for hit in hits]),
             ("collection", [hit.collection if len(self.folders) > 1 else "" for hit in hits]),
             ("source", [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits]),
             *((name, [_short(hit.fields.get(name)) for hit in hits]) for name in names),

@@ -22,6 +22,7 @@ class Hit:
         fields: the kept fields by name; a field that a record lacks is None.
         chunk: the number of the best chunk in its document, from 0; None without chunks.
         collection: the folder of the collection that holds the text.
+        id_field: the kept field that holds the text's id in its file; None: no such field is kept.
     """
 
     score: float
@@ -32,10 +33,17 @@ class Hit:
     fields: dict[str, Any] = dataclasses.field(default_factory=dict)
     chunk: int | None = None
     collection: str = ""
+    id_field: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The id that is shown, and that files of queries name: that in the text's file if it is kept, or else `id`."""
+        known = self.fields.get(self.id_field or "")
+        return str(self.id if known is None else known)
 
 
-def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str) -> Hit:
-    """Return a row of a batch as a hit."""
+def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_field: str | None) -> Hit:
+    """Return a row of a batch as a hit; `collection` and `id_field` as in `Hit`."""
 
     def value(name: str, default: Any = None) -> Any:
         return batch.column(name)[row].as_py() if name in batch.schema.names else default
@@ -51,4 +59,5 @@ def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str) -> Hi
         fields,
         value("chunk"),
         collection,
+        id_field,
     )

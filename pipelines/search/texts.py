@@ -98,12 +98,20 @@ class Texts:
 
     Attributes:
         datasets: the datasets of vectors. folders: the name of each one in hits.
+        id_fields: of each dataset, the kept field that holds a text's id; None: no such field is kept.
         num_rows: number of rows of all datasets.
         is_chunked: whether a row may be a part of a document.
     """
 
-    def __init__(self, datasets: Sequence[Dataset], folders: Sequence[str], keep: bool, quiet: bool) -> None:
-        self.datasets, self.folders, self._quiet = datasets, folders, quiet
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        folders: Sequence[str],
+        id_fields: Sequence[str | None],
+        keep: bool,
+        quiet: bool,
+    ) -> None:
+        self.datasets, self.folders, self.id_fields, self._quiet = datasets, folders, id_fields, quiet
         self.num_rows = sum(dataset.num_examples for dataset in datasets)
         self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
         self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
@@ -181,7 +189,8 @@ class Texts:
         """
         known: dict[int, Hit] = {}
         for start, number, batch, wanted in self._holding(sorted({row for rows, _ in found for row in rows})):
-            known |= {row: hit_of(batch, row - start, 0.0, self.folders[number]) for row in wanted}
+            where = (self.folders[number], self.id_fields[number])
+            known |= {row: hit_of(batch, row - start, 0.0, *where) for row in wanted}
         return [
             [dataclasses.replace(known[row], score=score) for row, score in zip(rows, scores, strict=True)]
             for rows, scores in found

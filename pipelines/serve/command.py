@@ -10,20 +10,17 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import terminal
-from clearspan.common.compute import AUTO, Device
-from clearspan.common.options import Flag, Options, Quiet
+from clearspan.common.options import Flag
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.stemming import STEMMERS
 from clearspan.pipelines.errors import check_extra
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
-from clearspan.pipelines.search.command import ALSO, FOLDER, MODEL, STEMMER
+from clearspan.pipelines.search.options import CollectionOptions
 
 WEIGHT = f"the model's weight beside BM25 at first, 0 to 1 (default: the collection's, else {HYBRID_WEIGHT})"
 HOST = "address to listen on; any other than 127.0.0.1 lets other machines read the collection"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Serve(Options):
+class Serve(CollectionOptions):
     """The command `serve`."""
 
     name: ClassVar[str] = "serve"
@@ -31,26 +28,9 @@ class Serve(Options):
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
     json: ClassVar[bool] = False
 
-    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
-    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR")] = ()
     weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
     port: Annotated[int, Flag("port of the page; 0: any free one", "PORT"), Ge(0), Le(65535)] = 8765
-    stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
-    device: Device = AUTO
-    quiet: Quiet = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_device(self.device)
-        if self.model is not None:
-            check_folder(self.model)
-
-    @property
-    def inputs(self) -> list[str]:
-        """Return the paths that the command reads, perhaps in a bucket."""
-        return [self.folder, *self.also]
 
     def run(self) -> "Ended":
         """Serve the page until Ctrl-C.
@@ -60,21 +40,12 @@ class Serve(Options):
             ManifestError, ShardError: the collection is damaged.
         """
         check_extra("serve", "starlette", "uvicorn", what="the page")
-        from clearspan.pipelines.search.collection import Collection
         from clearspan.pipelines.serve import guard, server
         from clearspan.pipelines.serve.app import application
         from clearspan.pipelines.serve.compare import Comparison
 
         with server.listening(self.host, self.port) as listener:
-            collection = Collection.open(
-                self.folder,
-                self.model,
-                also=self.also,
-                stemmer=self.stemmer,
-                device=self.device,
-                quiet=self.quiet,
-            )
-            comparison = Comparison(collection, self.weight)
+            comparison = Comparison(self.opened(keep=True), self.weight)
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")
             server.Server.of(application(comparison, guard.names_of(self.host))).run([listener])

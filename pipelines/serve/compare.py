@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import Words
@@ -105,11 +106,8 @@ class Comparison:
 
     @property
     def model_name(self) -> str | None:
-        """Return the name of the model's folder; of one that is called `model`, the name of the folder around it."""
-        if self.collection.model is None:
-            return None
-        path = Path(self.collection.model).resolve()
-        return path.parent.name if path.name == "model" else path.name
+        """Return the name of the model; None without one."""
+        return None if self.collection.model is None else model_name(self.collection.model)
 
     def systems(self, weight: float | None = None) -> Iterator[tuple[str, str, float]]:
         """Yield the key of each system, its name and the model's weight in it.

@@ -26,7 +26,7 @@ Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 class Pieces:
     """Future examples: for each, the text that its id is a hash of, its sentences as lines, its source and its tokens.
 
-    `num_cut`: the sentences that were sliced.
+    `num_cut`: the sentences that were sliced. `groups`: the group of each text's example, where rows have some.
     """
 
     names: Sequence[str]
@@ -34,6 +34,7 @@ class Pieces:
     sources: Sequence[str]
     tokens: Ragged
     num_cut: int = 0
+    groups: Sequence[str] = ()
 
 
 def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tokenize: Tokenize) -> Iterator[Pieces]:

@@ -30,6 +30,7 @@ class Curation:
         holdout_fraction: hold out about this fraction, by the hash of the text.
         shared_texts: different examples may share texts. Those that do are then held out or trained on together
             (`units.linking`).
+        group_field: rows that have one value of this field are linked, too, as if they shared a text (`kinds.groups`).
         has_chunks: an example may be several consecutive rows, its chunks, which are dropped or kept together.
         near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
     """
@@ -40,16 +41,18 @@ class Curation:
     shared_texts: bool = False
     near_dedup: float | None = None
     has_chunks: bool = False
+    group_field: str | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """The options as the fingerprint holds them; `shared_texts` follows from the kind."""
         near = {"near_dedup": self.near_dedup, "sketches": minhash.VERSION} if self.near_dedup is not None else {}
-        return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near}
+        grouped = {"group_field": self.group_field} if self.group_field is not None else {}
+        return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near, **grouped}
 
     @property
     def is_linked(self) -> bool:
-        """Return whether examples that share a text are held out together."""
+        """Return whether examples that share a text, or a group, are held out together."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property

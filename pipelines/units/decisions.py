@@ -20,6 +20,7 @@ groups to hold out.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zstandard
@@ -218,26 +219,54 @@ def add_up(job: Job, _: int, slices: int) -> None:
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
-    """Write the number of rows whose group may be held out, of the groups in one slice."""
-    part, _, _ = _eligible(job, number, slices)
-    weight = part["rows"].sum(dtype=NUMBER).tobytes()
+    """Write the number of rows whose group may be held out, of the groups in one slice, and the number of groups."""
+    part, _, _, num_groups = _eligible(job, number, slices)
+    weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
     storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
+
+
+def count_together(job: Job, _: int, slices: int) -> None:
+    """Write the number of rows that are kept, of their groups, and of rows whose group may not be held out."""
+    rows = _number(job, Entries.ROWS, 0)
+    each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
+    eligible, groups = np.array(each).sum(axis=0).tolist()
+    figures = np.array([rows, groups, rows - eligible], NUMBER)
+    storage.publish_bytes(seal_bytes(figures.tobytes()), job.entries_path(Entries.TOGETHER, 0))
+
+
+class Together(NamedTuple):
+    """The rows that are kept of a run, their groups, and the rows whose group is too large to be held out."""
+
+    rows: int
+    groups: int
+    large: int
+
+
+def groups_made(job: Job) -> Together | None:
+    """Return the figures of `count_together`; None if their file, which nothing else needs, is gone or damaged."""
+    try:
+        rows, groups, large = map(int, _read(job, job.entries_path(Entries.TOGETHER, 0), NUMBER))
+        return Together(rows, groups, large)
+    except PipelineError:
+        return None
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
     """Write the groups to hold out, of the groups in one slice, by unit."""
-    part, units, wanted = _eligible(job, number, slices)
+    part, units, wanted, _ = _eligible(job, number, slices)
     weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
     held = linking.held_out(part["group"], wanted, weighed)
     _write(job, Entries.GROUPS, number, part["group"][held], units[held], job.num_units)
 
 
-def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the groups of a slice that may be held out, (n,) SIZE, their units, (n,), and the rows wanted of all."""
+def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Return the groups of a slice that may be held out, (n,) SIZE, their units, (n,), the rows wanted of all, and the
+    number of the slice's groups.
+    """
     part, offsets = _from_units(job, Entries.SIZES, _slice(number, slices), linking.SIZE)
     wanted = job.curation.holdout_fraction * _number(job, Entries.ROWS, 0)
     (chosen,) = np.nonzero(linking.eligible(part, wanted))
-    return part[chosen], _units(offsets, chosen), wanted
+    return part[chosen], _units(offsets, chosen), wanted, len(np.unique(part["group"][part["rows"] > 0]))
 
 
 def _number(job: Job, name: str, number: int) -> int:

@@ -37,11 +37,11 @@ LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
 Entries = StrEnum(
     "Entries",
     "HEADS KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE "
-    "GROUPS NEAR LIMIT",
+    "GROUPS TOGETHER NEAR LIMIT",
 )
 """The data that a unit writes of its examples for decisions (the first six), and decisions. Of NAMES, SENT and
 REPLIES there are those of each iteration: sent0, sent1, ..."""
-LASTING = (Entries.NEAR, Entries.LIMIT)
+LASTING = (Entries.TOGETHER, Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
 RECORDS = ".clearspan"
 FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDER)

@@ -59,13 +59,20 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int) -> np.ndarray:
-    """Return the keys of all texts of a batch, (texts * n,) TEXT; `first` is the unit's row of its first row."""
+def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return the keys of all texts of a batch, and of its groups as if they were texts, (texts * n,) TEXT.
+
+    Args:
+        first: the unit's row of its first row.
+        groups: the hashes of the examples' groups, (n, 1) uint64.
+    """
     if hashes is None:
         named = token_columns(batch.schema)
         columns = [token_hashes(Ragged.from_arrow(batch.column(name))).view(np.uint64) for name in named]
     else:
         columns = list(hashes[:, ::2].T)
+    if groups is not None:
+        columns += list(groups.T)
     entries = np.empty(len(columns) * batch.num_rows, TEXT)
     entries["text"] = np.concatenate(columns) >> np.uint64(64 - ID_BITS)
     entries["row"] = np.tile(np.arange(first, first + batch.num_rows), len(columns))

@@ -69,6 +69,10 @@ def rounds(curation: Curation) -> list[Round]:
         (is_near, Round("Look up codes", decisions.find_codes, _path(Entries.CODES))),
         (is_near, _by_key("Compare", Entries.CODES, near.CANDIDATE, decisions.similar, Entries.SIMILAR)),
         *((curation.is_linked, each) for each in _held_out_groups()),
+        (
+            curation.group_field is not None,
+            Round("Count rows together", decisions.count_together, _path(Entries.TOGETHER), lambda *_: 1),
+        ),
         (True, Round("Put together", decisions.put_together, Job.verdicts_path)),
         (is_limited, Round("Limit", decisions.find_limits, _path(Entries.LIMIT), lambda *_: 1, decides=False)),
         (True, Round("Finish", finish_unit, Job.result_path, decides=False)),

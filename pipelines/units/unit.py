@@ -18,7 +18,7 @@ import pyarrow as pa
 import zstandard
 
 from clearspan.common.files import temporary_folder
-from clearspan.pipelines.attached import HASHES, detach
+from clearspan.pipelines.attached import GROUPS, HASHES, detach
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.tally import Tally, json_line
@@ -94,6 +94,7 @@ class _Collected:
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
         batch, hashes = detach(batch, HASHES)
+        batch, groups = detach(batch, GROUPS)
         batch, sketches = detach(batch, minhash.COLUMN)
         if self.curation.near_dedup is not None and sketches is not None:
             self.parts[Entries.BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
@@ -102,7 +103,7 @@ class _Collected:
             found = keys(batch, hashes, self.rows, self.columns)
             self.parts[Entries.KEYS].append(found[self._heads(batch)] if Entries.HEADS in self.parts else found)
         if Entries.TEXTS in self.parts:
-            self.parts[Entries.TEXTS].append(texts(batch, hashes, self.rows))
+            self.parts[Entries.TEXTS].append(texts(batch, hashes, self.rows, groups))
         if Entries.SIDES in self.parts:
             self.parts[Entries.SIDES].append(self.curation.held_out(sides(batch, hashes)))
         self.rows += batch.num_rows

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clearspan.common.encoder.embedder import finite
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.task import Run
 from clearspan.plugins.captions.pickles import CAPTIONS_PER_IMAGE, Captioned, read_captioned

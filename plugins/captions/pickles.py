@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.records import DataError, MissingDataError, head
 from clearspan.eval.data.senteval import joined
-from clearspan.eval.files import DataError, MissingDataError, head
 
 CAPTIONS_PER_IMAGE = 5
 

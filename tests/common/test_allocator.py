@@ -34,7 +34,7 @@ def faults_of(how: str, number: int) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is not glibc")
-@pytest.mark.parametrize(("how", "number"), [("keep_tensors", 1), ("keep_pictures", 6)])
+@pytest.mark.parametrize(("how", "number"), [("keep_tensors", 1), ("keep_blocks", 6)])
 def test_what_is_freed_meets_its_pages_once(how: str, number: int) -> None:
     assert faults_of("", number)[1] > 100
     told, faults = faults_of(how, number)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Run

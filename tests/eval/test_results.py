@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval import results as module
-from clearspan.eval.files import DataError
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, examples_bytes
 from clearspan.eval.scores import Examples, TaskScores
 

@@ -12,13 +12,13 @@ from scipy.sparse import csr_array
 
 from clearspan import make_dataset
 from clearspan.common.plugins import load_function
+from clearspan.common.records import DataError
 from clearspan.common.words import words
 from clearspan.eval.contest import Contest, Result
 from clearspan.eval.data import heldout
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout import HeldOut
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError
 from clearspan.eval.models.hybrid import WEIGHTS, Beside
 from clearspan.eval.models.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
@@ -348,6 +348,11 @@ def test_questions_of_the_user_are_judged_among_all_texts(
     assert verdict.notes[0].startswith("Only 30 questions: the interval is wide")
     path.write_text(json.dumps({"query": "where?", "text": "nowhere"}))
     with pytest.raises(DataError, match=r"no answer is a text of .* \(.*questions.jsonl:1\)"):
+        judge(entrants(models, "pairs", "embed"), dataset, path)
+    path.write_text(json.dumps({"query": "where?", "id": "7"}))
+    with pytest.raises(
+        DataError, match=r"questions.jsonl:1: names a text by its id, which a dataset of tokens does not"
+    ):
         judge(entrants(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?"}))
     with pytest.raises(DataError, match=r"questions.jsonl:1: names no text that should be found"):

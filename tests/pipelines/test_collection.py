@@ -7,7 +7,7 @@ import pytest
 
 from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import NAME, Collection, write_collection
+from clearspan.pipelines.search.collection import NAME, Collection, check_queries, write_collection
 from tests.pipelines.conftest import Command
 
 TEXTS = ["Owls hunt at night.", "A party of the north won.", "It rains in the north."]
@@ -65,3 +65,42 @@ def test_a_model_that_is_gone_is_named(made: Path, encoder: Path, tmp_path: Path
         Collection.open(tmp_path / "adapted").search("owl")
     with pytest.raises(ValueError, match="weight must be a number from 0 to 1, or null"):
         write_collection(tmp_path / "adapted", made, encoder, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "id_field", "names"),
+    [
+        ("id,doc_id", None, ["a1", "a2", "a3"]),
+        ("doc_id,year", None, ["d1", "d2", "d3"]),
+        ("year", None, []),
+        ("year,doc_id", "year", ["1981", "1982", "1983"]),
+    ],
+)
+def test_the_id_that_hits_show_is_the_one_that_queries_name(
+    fields: str,
+    id_field: str | None,
+    names: list[str],
+    direct: Command,
+    encoder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That of the field that search.json names, or of one with a usual name, or else the number of the text."""
+    rows = [{"id": f"a{n}", "doc_id": f"d{n}", "year": 1980 + n, "text": text} for n, text in enumerate(TEXTS, start=1)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--input", tmp_path / "rows.jsonl", "--model", encoder, "--keep-text", "--keep-fields", fields]
+    assert direct("embed", *words).code == 0
+    write_collection(tmp_path, tmp_path / "out", encoder, 0.5, id_field=id_field)
+    hits = [hits[0] for hits in Collection.open(tmp_path).search(TEXTS, 1)]
+    assert [hit.name for hit in hits] == (names or [str(hit.id) for hit in hits])
+    asked = [{"query": text, "id": hit.name} for text, hit in zip(TEXTS, hits, strict=True)]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))
+    capsys.readouterr()
+    assert command(["search", str(tmp_path), "--queries", str(tmp_path / "queries.jsonl"), "--top", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "MRR 100.0 over 3 queries" in printed and all(hit.name in printed for hit in hits)
+
+
+def test_a_query_is_read_without_white_space_at_its_ends_as_texts_are_embedded() -> None:
+    assert check_queries("  owls at night\n") == ["owls at night"]
+    assert check_queries(["owls ", "\tnight"]) == ["owls", "night"]

@@ -388,8 +388,9 @@ def test_vectors_of_two_models_are_not_compared(embedded: Make, model: Path, rec
     with pytest.raises(PipelineError, match=re.escape("its vectors are another model's")):
         collection.search("owls")
     assert collection.search("the", weight=0)[0]
-    with pytest.raises(UsageError, match="is given twice"):
-        clearspan.open_collection(first, model, also=[first])
+    for again in (first, f"{first}/", first.parent / "other" / ".." / first.name):
+        with pytest.raises(UsageError, match="is given twice"):
+            clearspan.open_collection(first, model, also=[again])
 
 
 BATCH = pa.record_batch({"field_year": pa.array([1, None]), "field_lang": pa.array(["a", None])})
@@ -516,7 +517,7 @@ def test_a_file_of_queries_with_right_texts_gives_their_ranks(
     assert exit_code(main, "search", *given) == 0
     printed = capsys.readouterr().out
     assert f"MRR {expected:.1f} over 30 queries whose right text is known" in printed
-    assert "1 queries name a right text that is not in the collection" in printed and "the right text ranks" in printed
+    assert "1 query names a right text that is not in the collection" in printed and "the right text ranks" in printed
 
 
 @pytest.mark.slow

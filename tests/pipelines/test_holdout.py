@@ -1,5 +1,6 @@
 """The held-out part of pairs: the share that was asked, no text on both sides, shared titles in training."""
 
+import csv
 import errno
 import json
 import os
@@ -7,11 +8,15 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clearspan.shards import storage
-from tests.pipelines.conftest import Command, rows
+from tests.pipelines.conftest import Command, rows, summary
 
 LETTERS = "abcdefghij"
 
@@ -70,6 +75,133 @@ def test_a_smaller_share_is_told_and_none_is_an_error(direct: Command, written, 
     ended = direct(*written(common), "--holdout-fraction", "0.1", "--output", tmp_path / "none")
     assert ended.code == 1
     assert "0.1 of 600 triplets, of which those that share a text stay together, leaves none to validat" in ended.err
+
+
+def passages() -> list[dict[str, Any]]:
+    """Return passages of the topics of Python's reference, without a common text: those of one topic are a family."""
+    made, seen = [], set[str]()
+    for topic, text in sorted(topics.items()):
+        for passage in [" ".join(each.split()) for each in text.split("\n\n")][1:5]:
+            if len(passage) > 80 and not seen & {passage[:40], passage[40:300]}:
+                seen |= {passage[:40], passage[40:300]}
+                made.append({"title": passage[:40], "text": passage[40:300], "topic": topic})
+    return made
+
+
+def in_form(records: list[dict[str, Any]], form: str, folder: Path) -> list[Path]:
+    """Write records as two files of a form; return their paths."""
+    paths = []
+    for number in range(2):
+        part, path = records[number::2], folder / f"{number}.{form}"
+        paths.append(path)
+        if form == "jsonl":
+            path.write_text("".join(json.dumps(record) + "\n" for record in part))
+        elif form == "parquet":
+            pq.write_table(pa.Table.from_pylist(part), path)
+        else:
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, [*records[0]])
+                writer.writeheader()
+                writer.writerows(part)
+    return paths
+
+
+def topics_of(folder: Path, records: list[dict[str, Any]], decoded) -> tuple[set[str | None], set[str | None]]:
+    """Return the topics in the part to train on, and in the held-out part, of a dataset of all records."""
+    of_text = {(record["title"].strip(), record["text"].strip()): record["topic"] for record in records}
+    both = [decoded(folder), decoded(folder / "validation")]
+    assert sum(map(len, both)) == len(records)
+    train, held = ({of_text[title.strip(), text.strip()] for title, text in part} for part in both)
+    return train, held
+
+
+@pytest.mark.guarantee("groups-apart")
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_rows_of_one_group_are_held_out_together(direct: Command, tmp_path: Path, decoded, form: str) -> None:
+    """Rows of a topic are in two files and several units, and share no text."""
+    records = passages()
+    words = ("pairs", "--input", *in_form(records, form, tmp_path), "--unit-bytes", "9000", "--holdout-fraction", "0.2")
+    assert direct(*words, "--output", tmp_path / "without").code == 0
+    train, held = topics_of(tmp_path / "without", records, decoded)
+    assert len(train & held) > 20
+    ended = direct(*words, "--group-field", "topic")
+    train, held = topics_of(tmp_path / "out", records, decoded)
+    assert not train & held and len(held) > 5
+    share = len(rows(tmp_path / "out" / "validation")) / len(records)
+    assert 0.12 < share < 0.28
+    number = len({record["topic"] for record in records})
+    assert f"{len(records)} rows are {number} groups of one topic or text, each on one side" in ended.out
+    assert "was already finished" in (again := direct(*words, "--group-field", "topic")).out
+    assert f"{number} groups of one topic or text" in again.out
+    assert direct(*words).code == 1  # the groups are part of what a dataset is
+
+
+@pytest.mark.guarantee("groups-apart")
+def test_a_row_without_a_group_is_alone_and_a_large_group_is_trained_on(
+    direct: Command, tmp_path: Path, decoded
+) -> None:
+    """Of 3 rows one belongs to a large group, one has no value, and one a number."""
+    records = passages()
+    for number, record in enumerate(records):
+        record["topic"] = ("all", [None, "", " "][number // 3 % 3], number // 12)[number % 3]
+    words = ("pairs", "--input", *in_form(records, "jsonl", tmp_path), "--holdout-fraction", "0.2")
+    ended = direct(*words, "--group-field", "Topic")
+    train, held = topics_of(tmp_path / "out", records, decoded)
+    assert train & held == {None, "", " "} and "all" in train
+    assert 0.12 < len(rows(tmp_path / "out" / "validation")) / len(records) < 0.28
+    groups = 1 + len(records[1::3]) + len({record["topic"] for record in records[2::3]})
+    assert f"{len(records)} rows are {groups} groups of one Topic or text" in ended.out
+    assert f"trained on as parts of large groups: {len(records[::3])} rows" in ended.out
+
+
+def test_a_group_is_no_text_of_a_row(direct: Command, tmp_path: Path, decoded) -> None:
+    """Neither a third column of texts, nor linked to a text that is spelled as it is."""
+    records = [{"a": f"On {word(n)}", "b": f"It is {word(n)}.", "family": f"on {word(n + 1)}"} for n in range(60)]
+    paths = in_form(records, "csv", tmp_path)
+    words = ("triplets", "--input", *paths, "--group-field", "family", "--holdout-fraction", "0.3")
+    ended = direct(*words)
+    assert sorted(decoded(tmp_path / "out") + decoded(tmp_path / "out" / "validation")) == sorted(
+        (record["a"], record["b"]) for record in records
+    )
+    assert "60 rows are 60 groups of one family or text" in ended.out
+
+
+def test_the_parts_of_one_text_can_be_held_out_together(direct: Command, tmp_path: Path, decoded) -> None:
+    records = [
+        {"id": n, "text": "".join(f"# {word(n)} {word(part)}\n\nThe text of {word(n)}.{part}\n\n" for part in range(4))}
+        for n in range(100)
+    ]
+    words = ("pairs", "--input", *in_form(records, "jsonl", tmp_path), "--structure", "headings")
+    assert direct(*words, "--group-field", "id", "--holdout-fraction", "0.2").code == 0
+    train, held = decoded(tmp_path / "out"), decoded(tmp_path / "out" / "validation")
+    documents = [{title.split()[0] for title, _ in part} for part in (train, held)]
+    assert len(train) + len(held) == 400 and not documents[0] & documents[1] and documents[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("--group-field", "topics", "--holdout-fraction", "0.2"), 1, '--group-field: no field "topics": none of the'),
+        (("--group-field", "topic"), 2, "--group-field has no effect without --holdout-fraction: leave it out"),
+        (("--group-field", "tags", "--holdout-fraction", "0.2"), 1, '--group-field: "tags" holds an array'),
+    ],
+)
+def test_a_group_that_cannot_be_told_is_one_line(
+    direct: Command, tmp_path: Path, words: tuple[str, ...], code: int, complaint: str
+) -> None:
+    records = [{**record, "tags": ["a"]} for record in passages()[:20]]
+    ended = direct("pairs", "--input", *in_form(records, "jsonl", tmp_path), *words)
+    assert ended.code == code and complaint in ended.err and ended.err.count("\n") == 1
+
+
+def test_a_later_group_that_is_a_list_is_a_bad_record(direct: Command, tmp_path: Path) -> None:
+    records = passages()[:40]
+    paths = in_form(records[:38], "jsonl", tmp_path)
+    with paths[0].open("a") as file:
+        file.write(json.dumps({**records[38], "topic": ["a", "b"]}) + "\n")
+    words = ("--group-field", "topic", "--holdout-fraction", "0.4", "--max-bad-fraction", "0.1", "--json")
+    found = summary(direct("pairs", "--input", *paths, *words))
+    assert found["bad"] == 1
 
 
 def test_the_sides_depend_on_no_order_and_no_unit(direct: Command, written, tmp_path: Path, decoded) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from clearspan.adapt.fields import find_titles
+from clearspan.common.fast_tokenizer import load
+from clearspan.common.token_ids import without_prompt
 from clearspan.pipelines.text.structure import headings, sentences
-from tests.pipelines.conftest import Command
+from clearspan.shards import Dataset
+from tests.pipelines.conftest import Command, rows
 
 ROWS = [("Owls at night", "They hunt by ear."), ("Rain", "It rains, and the streets are wet."), ("A party", "He left.")]
 RECORDS = [{"title": title, "url": "x", "text": text, "number": 3} for title, text in ROWS]
@@ -35,6 +38,29 @@ def test_usual_names_are_found_and_said(
     assert ended.code == 0, ended.err
     assert f"read from a.{form}: {title}, {text}\n" in ended.out
     assert decoded(tmp_path / "out") == ROWS
+
+
+@pytest.mark.parametrize("command", ["pairs", "triplets"])
+@pytest.mark.parametrize("prompt", ["", "query: "])
+def test_texts_are_trained_on_as_they_are_judged_without_white_space_at_their_ends(
+    direct: Command, tmp_path: Path, roberta_tokenizer: Path, command: str, prompt: str
+) -> None:
+    """For a tokenizer of bytes " Owls" and "Owls" are two tokens."""
+    spaced = [(f"{title}\n", f" \t{text}\u00a0\n\n") for title, text in ROWS]
+    for name, pairs in (("plain", ROWS), ("spaced", spaced)):
+        folder = tmp_path / name
+        folder.mkdir()
+        fields = ("sent0", "sent1") if command == "triplets" else ("title", "text")
+        path = written([dict(zip(fields, pair, strict=True)) for pair in pairs], folder)
+        words = ["--prompt", prompt] if prompt else []
+        assert direct(command, "--input", path, *words, "--output", folder / "out").code == 0
+    plain, stripped = rows(tmp_path / "plain" / "out"), rows(tmp_path / "spaced" / "out")
+    assert stripped == plain
+    tokenizer = load((roberta_tokenizer / "tokenizer.json").read_bytes())
+    texts = without_prompt(tokenizer, [row["positive"] for row in stripped], prompt)
+    ids = [tokenizer.encode(prompt + text, add_special_tokens=False).ids for text in texts]
+    assert ids == [row["positive"] for row in stripped]
+    assert Dataset(tmp_path / "plain" / "out").manifest.fingerprint["options"]["ends"] == "stripped"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_a_hit_is_its_text_with_the_querys_words_its_fields_file_and_record(site
     ((hit,),) = [each["hits"] for each in answer["systems"][:1]]
     assert hit == {
         "score": 0.5,
+        "id_field": None,
         "id": 7,
         "source": "birds/owls.csv",
         "record": 3,
@@ -181,7 +182,16 @@ def test_names_of_this_machine_and_links_to_the_page_are_answered(site: Site) ->
 @pytest.mark.guarantee("serve-local")
 @pytest.mark.parametrize(
     "path",
-    ["/../setup.py", "/page/index.html", "/%2e%2e/app.py", "/style.css/../app.py", "//etc/passwd", "/app.py", "/api/"],
+    [
+        "/../setup.py",
+        "/page/index.html",
+        "/%2e%2e/app.py",
+        "/style.css/../app.py",
+        "//etc/passwd",
+        "/app.py",
+        "/api/",
+        "/api/search/",
+    ],
 )
 def test_no_path_leads_to_a_file(site: Site, path: str) -> None:
     answer = site.get(path)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 
 from clearspan.common import compute
@@ -71,6 +72,34 @@ def stored(folder: Path) -> np.ndarray:
     return np.concatenate([vectors.decoded(batch) for batch in Dataset(folder)])
 
 
+def test_a_text_is_embedded_as_it_is_judged_without_white_space_at_its_ends(
+    direct: Command, still: Path, roberta_tokenizer: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    """By a tokenizer of bytes, to which " Owls" and "Owls" differ. Ids are those of what is embedded."""
+    shutil.copy(roberta_tokenizer / "tokenizer.json", shutil.copytree(still, tmp_path / "model"))
+    size = len(json.loads((roberta_tokenizer / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])
+    table = np.random.default_rng(0).standard_normal((size, 16), np.float32)
+    save_file({"embedding.weight": table}, tmp_path / "model" / "model.safetensors")
+    plain = [text.strip() for text in sentences[:20]]
+    for name, texts in (("plain", plain), ("spaced", [f" \t{text}\n" for text in plain])):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"title": "On", "text": text}) + "\n" for text in texts))
+        for title in ("", "title"):
+            words = ["--title-field", title] if title else []
+            output = tmp_path / f"{name}{title}"
+            ended = direct(
+                "embed", "--input", path, "--model", tmp_path / "model", "--keep-text", *words, "--output", output
+            )
+            assert ended.code == 0, ended.err
+            assert rows(output)["text"].to_pylist() == texts
+    library = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    for title, before in (("", ""), ("title", "On ")):
+        expected = library.encode([before + text for text in plain])
+        for name in ("plain", "spaced"):
+            np.testing.assert_allclose(stored(tmp_path / f"{name}{title}"), expected, atol=1e-5)
+        assert rows(tmp_path / f"plain{title}")["id"] == rows(tmp_path / f"spaced{title}")["id"]
+
+
 @pytest.mark.slow
 def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     embed: Command, encoder: Path, sentences: list[str], expected, tmp_path: Path
@@ -119,14 +148,15 @@ def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, 
 def test_a_vector_that_is_not_finite_is_a_bad_record(
     embed: Command, sentences: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    usual = Model.embed
+    usual = Model.embed_windows
 
-    def broken(self: Model, texts: list[str], *options: Any, **more: Any) -> Embedded:
-        made = usual(self, texts, *options, **more)
-        made.vectors[[text == sentences[7] for text in texts]] = np.nan
-        return made
+    def broken(self: Model, windows: Iterator[list[str]], *options: Any) -> Iterator[Embedded]:
+        for window in windows:
+            (made,) = usual(self, [window], *options)
+            made.vectors[[text == sentences[7] for text in window]] = np.nan
+            yield made
 
-    monkeypatch.setattr(Model, "embed", broken)
+    monkeypatch.setattr(Model, "embed_windows", broken)
     ended = embed()
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert "2 of 304 records are bad" in ended.err and "its vector is not finite in float32" in ended.err
@@ -138,8 +168,9 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
 class Beyond:
     """Vectors outside float16's range."""
 
-    def embed(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
-        return Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
+    def embed_windows(self, windows: Iterator[list[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        for texts in windows:
+            yield Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
 
 
 def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.eval.files import DataError
+from clearspan.common.records import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks.registry import family

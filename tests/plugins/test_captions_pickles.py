@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.plugins.captions.pickles import read_captioned
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3) / 7

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.common.encoder.attention import PACKED_ATTENTION
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.packing import pack_ids
 from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_gradient_caching import CACHING, made, micro_batches
 

@@ -10,6 +10,7 @@ import torch
 from pytorch_metric_learning.losses import NTXentLoss
 from tokenizers import Tokenizer
 
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
@@ -18,7 +19,6 @@ from clearspan.train.config.recipe import RecipeError
 from clearspan.train.data.batch import Batch
 from clearspan.train.draws import Purpose
 from clearspan.train.learner import Learner
-from clearspan.train.model.packing import pack_ids
 from clearspan.train.objectives.clear import Clear, FreshViews, StoredViews
 from tests.train.conftest import text_id, write_sentences
 from tests.train.test_learner import learner_and_batch

@@ -22,15 +22,16 @@ from transformers import (
     T5Config,
 )
 
+from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.shards import Dataset
 from clearspan.train import distill
 from clearspan.train.build import build_learner
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
-from clearspan.train.model.attention import PACKED_ATTENTION
-from clearspan.train.model.encoder import Encoder, encode_texts
-from clearspan.train.model.packing import pack_ids
+from clearspan.train.model.embedding import encode_texts
+from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import ModelConfig, Recipe, RecipeError
 from tests.train.conftest import TINY_MODEL, VOCABULARY

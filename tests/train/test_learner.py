@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
@@ -18,7 +19,7 @@ from clearspan.train.data.stream import StreamState
 from clearspan.train.learner import Learner
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.masking import Masked, mask
-from clearspan.train.model.packing import Packed, pack, pack_ids
+from clearspan.train.model.packing import PackedBlocks, pack
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
 from tests.train.ranks import train_alone
@@ -83,7 +84,7 @@ def test_objectives_share_a_column_on_the_device_and_find_only_their_own(tiny: l
     assert learner.collate(rows).keys() == {"spans", "mlm"} and learner.collate(rows)["spans"].keys() == {"other"}
 
 
-def packed_and_masked(learner: Learner, batch: Batch) -> tuple[Packed, Packed, Masked]:
+def packed_and_masked(learner: Learner, batch: Batch) -> tuple[PackedBlocks, PackedBlocks, Masked]:
     """(the packed spans, the same with masked anchors, where those are)."""
     spans, mlm = learner.objectives
     packed = pack(list(spans.request(batch.of("spans")).sequences.values()), learner.special)

@@ -11,11 +11,11 @@ from clearspan.train.model.losses import (
     accuracy,
     alignment,
     info_nce,
-    masked_lm,
     nt_xent,
     sup_con,
     uniformity,
 )
+from clearspan.train.model.vocabulary import masked_lm
 from tests.train.ranks import run_on_ranks
 
 SUP_CON = ("khosla", "paper", "published-code")
@@ -74,12 +74,17 @@ def sup_con_on_a_rank(rank: int, ranks: int, variant: str = "khosla") -> list[to
     return [loss.detach(), first.grad, second.grad]
 
 
+UNCHANGED = torch.nn.Linear(30, 30, bias=False).requires_grad_(False)
+"""A decoder whose logits are its input."""
+UNCHANGED.weight.copy_(torch.eye(30))
+
+
 def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     logits = torch.randn(10, 30, generator=torch.Generator().manual_seed(3)).requires_grad_()
     labels = torch.arange(10)
     labels[4] = -100
     part = slice(0, 10) if ranks == 1 else (slice(0, 3), slice(3, 10))[rank]
-    loss = masked_lm(logits[part], labels[part])
+    loss, _ = masked_lm(logits[part], UNCHANGED, labels[part])
     loss.backward()
     return [loss.detach(), logits.grad]
 
@@ -102,10 +107,10 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(on_a_rank) -> None:
 
 
 def test_masked_lm_of_no_masked_token_is_zero_and_differentiable() -> None:
-    logits = torch.randn(3, 5, requires_grad=True)
-    loss = masked_lm(logits, torch.full((3,), -100))
+    logits = torch.randn(3, 30, requires_grad=True)
+    loss, accuracy = masked_lm(logits, UNCHANGED, torch.full((3,), -100), measured=True)
     loss.backward()
-    assert loss.item() == 0 and torch.equal(logits.grad, torch.zeros(3, 5))
+    assert loss.item() == accuracy.item() == 0 and torch.equal(logits.grad, torch.zeros(3, 30))
 
 
 def test_alignment_and_uniformity_of_known_points() -> None:

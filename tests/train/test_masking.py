@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from clearspan.train.model.masking import Masked, Masking, mask
-from clearspan.train.model.packing import Budget, Packed, Sequences, SpecialTokens, TokenSlices, pack
+from clearspan.train.model.packing import Budget, PackedBlocks, Sequences, SpecialTokens, TokenSlices, pack
 
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
 BUDGET = Budget(tokens=2048, fillers=20, longest=128)
 
 
-def masked(block: int, budget: Budget | None, slots: int = 200) -> tuple[Packed, Packed, Masked]:
+def masked(block: int, budget: Budget | None, slots: int = 200) -> tuple[PackedBlocks, PackedBlocks, Masked]:
     """(two blocks of sequences, the same with one of them masked, where it was)."""
     tokens, lengths = torch.arange(10, 500), torch.tensor([97, 3, 64, 120, 1, 32, 110])
     asked = [

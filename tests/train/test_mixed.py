@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clearspan.common.encoder.packing import Packed
 from clearspan.train.data.feed import MicroBatch
 from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.packing import Packed
 from tests.train.conftest import TINY_MODEL, write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearspan.train.model.packing import (
     Budget,
-    Packed,
+    PackedBlocks,
     Patches,
     Sequences,
     SpecialTokens,
@@ -43,7 +43,7 @@ def by_hand(asked: list[Sequences]) -> list[list[int]]:
     ]
 
 
-def sequences_of(packed: Packed) -> list[list[int]]:
+def sequences_of(packed: PackedBlocks) -> list[list[int]]:
     bounds = packed.cu_seqlens.tolist()
     return [packed.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)][: packed.num_sequences]
 

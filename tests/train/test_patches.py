@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.files import sha256
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter
 from clearspan.shards.schema import KINDS
 from clearspan.train.data.batch import Batch, Rows
 from clearspan.train.learner import Learner
-from clearspan.train.model.packing import pack_ids
 from clearspan.train.objectives.patches import PatchContrast
 from clearspan.train.options import RecipeError
 from tests.train.ranks import train_on_ranks

@@ -12,6 +12,8 @@ from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine import precision
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.options import Recipe, RecipeError
+from tests.train.ranks import train_alone
+from tests.train.runs import metrics, same_weights
 
 FAST = Bfloat16(True, "this CPU has amx_bf16")
 EMULATED = Bfloat16(False, "this CPU has no instructions that multiply bfloat16", SLOWER)
@@ -89,3 +91,22 @@ def test_ranks_that_resolve_differently_are_refused(tmp_path: Path, monkeypatch:
 
     with pytest.raises(RecipeError, match=r"some ranks \(0\).*training\.bf16=false"):
         check_ranks(recipe_of(tmp_path))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("more", [[], ["training.gradient_caching=true"]])
+def test_a_steps_forwards_share_their_casts_and_train_the_same(
+    more: list[str], tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradient caching's first pass, which has no gradients, makes casts of its own."""
+    options = [*tiny, "training.bf16=true", "training.gradient_accumulation_steps=4", "training.max_steps=2", *more]
+    runs, casts = [tmp_path / "yes", tmp_path / "no"], []
+    for run in runs:
+        monkeypatch.setenv("KEPT", run.name)
+        done = train_alone(*options, f"output={run}", script="tests/train/casting.py")
+        casts.append({tuple(map(int, line.split()[1:])) for line in done.stdout.splitlines() if line[:5] == "casts"})
+    ((number, fewest, most),), ((same, every, _),) = casts
+    passes = 2 if more else 1
+    assert number == same > 20 and (fewest, most) == (1, passes) and every >= 4
+    assert metrics(runs[0], ["loss", "grad_norm"]) == metrics(runs[1], ["loss", "grad_norm"])
+    assert same_weights(*runs)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
 from clearspan.shards import Dataset
-from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
+from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.source import read_source
 from clearspan.train.model.token_weights import LOWEST, inverse_frequencies, resized
 from tests.train.conftest import TINY_MODEL

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from clearspan.train.collectives import autocast, sum_over_ranks, world
+from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
 from clearspan.train.config.resume_policy import lengthened
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
@@ -204,16 +204,17 @@ class Trainer:
                 with autocast(self.engine):
                     first_pass = (inputs for inputs, _ in self._inputs(turn, number, batches))
                     cached = self.learner.cache(first_pass, turn, self._logged)
-            for (inputs, seed), cache in zip(self._inputs(turn, number, batches), cached, strict=True):
-                if training.gradient_norms and self._logged and len(forwards) == len(batches) - 1:
-                    norms = gradient_norms(self.engine, inputs, turn, self.parameters[turn])
-                    torch.manual_seed(seed)
-                loss, metrics = self.engine(inputs, turn, cache, self._logged)
-                forwards.append(metrics)
-                self.engine.backward(loss)
-                if training.zero_stage == 0 and len(forwards) == len(batches):
-                    norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
-                self.engine.step()
+            with casts_kept(self.engine):
+                for (inputs, seed), cache in zip(self._inputs(turn, number, batches), cached, strict=True):
+                    if training.gradient_norms and self._logged and len(forwards) == len(batches) - 1:
+                        norms = gradient_norms(self.engine, inputs, turn, self.parameters[turn])
+                        torch.manual_seed(seed)
+                    loss, metrics = self.engine(inputs, turn, cache, self._logged)
+                    forwards.append(metrics)
+                    self.engine.backward(loss)
+                    if training.zero_stage == 0 and len(forwards) == len(batches):
+                        norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
+                    self.engine.step()  # the last one changes the weights
         if training.zero_stage:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
         summed = {name: torch.stack([metrics[name] for metrics in forwards]).sum(0) for name in forwards[0]}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearspan.common.encoder.packing import Packed
 from clearspan.train.model.masking import Masked
-from clearspan.train.model.packing import Packed
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds, and a recipe is checked without it
     from clearspan.train.model.encoder import Encoder

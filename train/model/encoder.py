@@ -3,7 +3,7 @@
     ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
 
 Wrapping a model compares its packed and unpacked states on two sequences: an architecture that does not support packing
-(`train.model.attention`) is refused, not silently wrong.
+(`common.encoder.attention`) is refused, not silently wrong.
 """
 
 import contextlib
@@ -11,22 +11,20 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from clearspan.common.encoder.batching import batches_by_length
+from clearspan.common.encoder import forward, token_pooling
+from clearspan.common.encoder.attention import PACKED_ATTENTION
+from clearspan.common.encoder.autocast import in_fp32
+from clearspan.common.encoder.dropout import replace_dropout
+from clearspan.common.encoder.forward import UNLIMITED
+from clearspan.common.encoder.grouping import by_length
+from clearspan.common.encoder.packing import Packed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
-from clearspan.common.special_tokens import spell_special
-from clearspan.train.model.attention import PACKED_ATTENTION
-from clearspan.train.model.dropout import replace_dropout
-from clearspan.train.model.grouping import by_length
-from clearspan.train.model.losses import in_fp32
-from clearspan.train.model.packing import Packed, SpecialTokens, pack_ids
+from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
 from clearspan.train.model.tokenizer import special_tokens
@@ -40,11 +38,11 @@ MLM_HEADS = (
     ("generator_predictions", "generator_lm_head"),  # ELECTRA
 )
 """The modules of each architecture's masked-LM head, in order."""
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""The names of the dropout rate of attention weights in configurations."""
 MAX_GRAPHS = 64
 """Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
 gradient caching, validation."""
-UNLIMITED = 1 << 31
-"""The longest sequence, in tokens, of an encoder without attention or without a limit of positions."""
 
 
 class Encoder(nn.Module):
@@ -96,8 +94,6 @@ class Encoder(nn.Module):
         self.notes: list[str] = []
         self.given: Given | None = None
         self.first_position = first_position(model)
-        # Passed to every forward of the model: a decoder's cache of keys and values is of no use here.
-        self._options: dict[str, Any] = {"use_cache": False} if getattr(self.config, "use_cache", False) else {}
         replace_dropout(model)
         self._patches: Tensor | None = None  # of the current forward; embedding modules have no argument for them
         self._compiled: Callable[..., Tensor] | None = None
@@ -179,11 +175,9 @@ class Encoder(nn.Module):
             # Patches have positions of their own: only keep their indices within the table.
             first, rest = positions[:, : len(patches)], positions[:, len(patches) :]
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
-        ids, self._patches = packed.ids[None], patches
+        self._patches = patches
         try:
-            output = self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options)
-            hidden: Tensor = output.last_hidden_state[0]
-            return hidden
+            return forward.states(self.base, packed, positions)
         finally:
             self._patches = None
 
@@ -207,7 +201,7 @@ class Encoder(nn.Module):
     @property
     def attention_dropout(self) -> float:
         """The dropout rate of attention weights, whatever its name in the architecture's configuration."""
-        names = ("attention_probs_dropout_prob", "attention_dropout")
+        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
@@ -266,8 +260,8 @@ class Encoder(nn.Module):
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
         poolings = {
             "cls": self.first_states,
-            "mean": self._mean,
-            "lasttoken": self._last_states,
+            "mean": token_pooling.mean,
+            "lasttoken": token_pooling.last,
             "weighted": self._weighted_mean,
         }
         pooled = (poolings[self.pooling] if self.attends else self.first_states)(hidden, packed)
@@ -275,45 +269,39 @@ class Encoder(nn.Module):
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
 
-    @staticmethod
-    def _mean(hidden: Tensor, packed: Packed) -> Tensor:
-        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
-        summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
-        return (summed / lengths.clamp(min=1)[:, None])[:n]
-
     def _weighted_mean(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the mean of states times their tokens' weights; those of patches weigh 1."""
-        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
-        weights = self.token_weights[packed.ids][:, None]
+        weights = self.token_weights[packed.ids]
         weights = torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
-        summed, total = (
-            torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True)
-            for values in (hidden.float() * weights, weights)
-        )
-        return (summed / total.clamp(min=1e-9))[:n]
-
-    @staticmethod
-    def _last_states(hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the fp32 state of each sequence's last token, 0 if empty."""
-        n = packed.num_sequences
-        last = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
-        return last * (packed.cu_seqlens.diff()[:n, None] > 0)
+        return token_pooling.mean(hidden, packed, weights)
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
 
         Without attention no token stands for its sequence: return the means.
         """
-        if not self.attends:
-            return hidden.float()
-        n = packed.num_sequences
-        first = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
-        return first * (packed.cu_seqlens.diff()[:n, None] > 0)
+        return token_pooling.first(hidden, packed) if self.attends else hidden.float()
 
     @property
     def mlm_head(self) -> tuple[str, ...] | None:
         """The names of the modules of the model's masked-LM head; None if it has none that is supported."""
         return next((names for names in MLM_HEADS if all(hasattr(self.model, name) for name in names)), None)
+
+    @property
+    def mlm_decoder(self) -> nn.Linear:
+        """The last layer of the masked-LM head, which gives the logits."""
+        decoder: nn.Linear = self.model.get_output_embeddings()
+        return decoder
+
+    def mlm_states(self, hidden: Tensor) -> Tensor:
+        """Return what the masked-LM head's last layer takes for selected tokens: (k, h) -> (k, states)."""
+        decoder = self.mlm_decoder
+        # Some heads call it inside of a larger module.
+        decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
+        try:
+            return self.mlm_logits(hidden)
+        finally:
+            del decoder.forward
 
     def mlm_logits(self, hidden: Tensor) -> Tensor:
         """Return the masked-LM head's logits for selected tokens: (k, h) -> (k, vocabulary)."""
@@ -370,67 +358,22 @@ class Encoder(nn.Module):
         """Keep the base model only, if no objective trains the masked-LM head."""
         self.model, self.new_weights = self.base, []
 
-    @torch.no_grad()
     def _check_packing(self) -> None:
-        """Raise EncoderError unless two sequences have the same states packed and alone. One of them is longer than any
-        local attention window.
-        """
+        """Raise EncoderError if the architecture cannot run packed."""
         training = self.training
         self.eval()
-        window = getattr(self.config, "sliding_window", None) or 0
-        lengths = [min(window + 24, self.max_tokens), 9]
-        ids = torch.arange(sum(lengths), device=self.base.device) * 7 % (self.config.vocab_size - 8) + 8
-        sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
-        problem = ""
-        try:
-            packed = self(pack_ids(sequences, self.base.device))
+
+        def alone(ids: Tensor) -> Tensor:
             self.base.set_attn_implementation("eager")
-            alone = [self.base(input_ids=x[None]).last_hidden_state[0] for x in torch.split(ids, lengths)]
-            if not torch.allclose(packed, torch.cat(alone), atol=1e-3 * float(packed.abs().max())):
-                problem = "the states of a packed sequence differ from those it has alone"
-        except NotImplementedError as error:
-            problem = str(error)
-        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            problem = f"{type(error).__name__}: {error}"
-        self.base.set_attn_implementation(PACKED_ATTENTION)
+            states: Tensor = self.base(input_ids=ids).last_hidden_state
+            return states
+
+        try:
+            forward.check_packing(self.base, self, alone, self.max_tokens)
+        finally:
+            self.base.set_attn_implementation(PACKED_ATTENTION)
         self.train(training)
-        if problem:
-            raise EncoderError(f"model type {self.config.model_type!r} cannot run packed: {problem}")
 
 
-@torch.inference_mode()
-def encode_texts(
-    encoder: Encoder,
-    tokenizer: Any,
-    texts: Sequence[str],
-    batch_tokens: int | None = None,
-    quiet: bool = True,
-    prompt: str | None = None,
-) -> np.ndarray:
-    """Return the embeddings that the exported model would give, of an encoder in training: (len(texts), h) float32.
-
-    Args:
-        batch_tokens: tokens of a forward; None: 16,384, or on a CPU 4,096, whose states fit its caches.
-        quiet: whether to show no progress bar, even on a terminal.
-        prompt: the text before each text; None: the default prompt.
-    """
-    batch_tokens = batch_tokens or (4096 if encoder.base.device.type == "cpu" else 16384)
-    inference, training = encoder.inference, encoder.training
-    prompt = inference.sides.other if prompt is None else prompt
-    texts = [prompt + text for text in texts]
-    texts = [text.lower() for text in texts] if inference.lower_case else texts
-    cut: dict[str, Any] = {"add_special_tokens": False}
-    if encoder.attends:
-        cut = {"truncation": True, "max_length": encoder.max_tokens}
-    cut["split_special_tokens"] = not spell_special(tokenizer.backend_tokenizer, inference.prompts.values())
-    ids = tokenizer(texts, **cut)["input_ids"] if texts else []
-    ids = [row or [tokenizer.pad_token_id or 0] for row in ids] if encoder.attends else ids
-    out = np.empty((len(ids), encoder.dim), dtype=np.float32)
-    encoder.eval()
-    batches = list(batches_by_length([len(row) for row in ids], batch_tokens))
-    for rows in tqdm(batches, "evaluate", leave=False, unit="batch", disable=True if quiet else None):
-        packed = pack_ids([ids[row] for row in rows], encoder.base.device)
-        pooled = encoder.pool(encoder(packed), packed)
-        out[rows] = (F.normalize(pooled, dim=1) if inference.normalize else pooled).cpu().numpy()
-    encoder.train(training)
-    return out
+def _unchanged(states: Tensor) -> Tensor:
+    return states

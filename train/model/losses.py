@@ -1,4 +1,4 @@
-"""Contrastive losses and masked LM: pure functions of embeddings, in fp32, over the negatives of all ranks.
+"""Contrastive losses: pure functions of embeddings, in fp32, over the negatives of all ranks.
 
 Each rank scores its rows against every rank's columns and returns the mean over its rows; the trainer averages
 gradients over ranks. So N ranks give the loss and gradients of one rank on the same batch, as all ranks hold the same
@@ -6,25 +6,14 @@ number of rows. The gather is differentiable.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearspan.train.collectives import gather, gather_labels, sum_over_ranks, world
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-IGNORED = -100
-"""The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
-
-
-def in_fp32(function: Function) -> Function:
-    """Decorate a function so that autocast does not apply to it."""
-    wrapped: Function = torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
-    return wrapped
+from clearspan.common.encoder.autocast import in_fp32
+from clearspan.train.collectives import gather, gather_labels, world
 
 
 @in_fp32
@@ -166,22 +155,6 @@ def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
 def unit(rows: Tensor) -> Tensor:
     """Return each row divided by its norm, in fp32, or fp64 if the rows are."""
     return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
-
-
-@in_fp32
-def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy over the masked tokens of all ranks.
-
-    Args:
-        logits: (k, vocabulary) on this rank, any float type.
-        labels: (k,) int64; IGNORED marks an unused slot.
-
-    Returns:
-        Scalar fp32 whose mean over ranks is the mean over all ranks' masked tokens, whatever each rank's count.
-    """
-    count = sum_over_ranks((labels != IGNORED).sum()).clamp(min=1)
-    summed = F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
-    return summed * world()[1] / count
 
 
 def alignment(anchors: Tensor, positives: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from clearspan.train import draws
-from clearspan.train.model.losses import IGNORED
-from clearspan.train.model.packing import Packed
+from clearspan.train.model.packing import PackedBlocks
+from clearspan.train.model.vocabulary import IGNORED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Masked:
     cut: Tensor
 
 
-def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked]:
+def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBlocks, Masked]:
     """Return the batch with some tokens of the block's sequences masked, and which tokens these are."""
     rows = slice(None)
     if packed.lengths is not None:  # the host knows the block's rows, and draws for these only

@@ -9,8 +9,9 @@ into it. It is a buffer of the learner, so checkpoints hold it.
 import torch
 from torch import Tensor, nn
 
+from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import gather
-from clearspan.train.model.losses import in_fp32, nt_xent, unit
+from clearspan.train.model.losses import nt_xent, unit
 
 
 class Memory(nn.Module):

@@ -1,6 +1,6 @@
 """Pack sequences of tokens and of patches into one flat batch, without padding.
 
-    [Sequences, ...] -> pack -> Packed: ids (T,), positions (T,), cumulative lengths (N + 1,)
+    [Sequences, ...] -> pack -> PackedBlocks: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
 `pack` puts special tokens around every sequence of tokens. Patches of images and audio come first: a fixed number of
 rows, never cut, where the encoder replaces the embeddings of the ids.
@@ -14,10 +14,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from clearspan.common.encoder.packing import Packed
 from clearspan.shards import keyed
 
 _GOLDEN_INVERSE = (pow(keyed.GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
@@ -104,49 +106,32 @@ class Budget:
     longest: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Packed:
-    """One flat batch of N sequences in T rows.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackedBlocks(Packed):
+    """The packed batch of a step. Under a budget the host does not know the lengths, which would cost a sync.
 
     Attributes:
-        ids: (T,), with special tokens.
-        positions: (T,), from 0 in each sequence.
-        sequence: (T,), the number of each row's sequence.
         content: (T,) bool, False at special tokens, fillers and patches.
-        cu_seqlens: (N + 1,) int32, cumulative lengths.
         keys: (N,) int64, the sequences' randomness keys, without fillers'.
-        num_sequences: N without fillers, which come last.
-        longest: the longest sequence, or the budget's bound of it.
-        blocks: the sequences of each requested block, in the order of the requests.
+        blocks: the sequences of each requested block, in the order of the requests; none once reordered.
         cut: () int64, the tokens that a budget left out.
-        patch_rows: the first rows, which are patches.
-        lengths: the host's copy of the sequence lengths; None under a budget, as it would cost a sync.
     """
 
-    ids: Tensor
-    positions: Tensor
-    sequence: Tensor
     content: Tensor
-    cu_seqlens: Tensor
     keys: Tensor
-    num_sequences: int
-    longest: int
     blocks: list[slice]
     cut: Tensor
-    patch_rows: int = 0
-    lengths: list[int] | None = None
 
-    @property
-    def num_tokens(self) -> Tensor:
-        """The number of rows without fillers, () int."""
-        return self.cu_seqlens[self.num_sequences]
+    def reordered(self, order: Tensor, rows: Tensor) -> Self:
+        reordered = super().reordered(order, rows)
+        return dataclasses.replace(reordered, content=self.content[rows], keys=self.keys[order], blocks=[])
 
 
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
     """Return a budget: a step's mean tokens plus four standard deviations, at most `num_sequences` x `longest`.
 
     All but 3 in 100,000 steps fit if the sum is normal, as that of many documents' spans is. The sum of a few sentences
-    has a longer tail and overflows more often; `Packed.cut` counts that.
+    has a longer tail and overflows more often; `PackedBlocks.cut` counts that.
 
     Args:
         mean, variance: of a step's tokens.
@@ -157,7 +142,7 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
     return Budget(tokens, max(1, math.ceil((tokens - num_sequences * shortest) / longest)), longest)
 
 
-def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> Packed:
+def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> PackedBlocks:
     """Return all sequences in one batch: patches, then tokens, each sequence of them between its special tokens.
 
     Args:
@@ -204,9 +189,19 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
         ids = torch.where(is_text & (positions == offset), token, ids)
     for offset, token in enumerate(special.suffix):
         ids = torch.where(is_text & (inside == length + offset), token, ids)
-    return Packed(
-        *(ids, positions, sequence, content, cu_seqlens.int(), keys, num_sequences, longest),
-        *(blocks, cut, first, host_lengths),
+    return PackedBlocks(
+        ids=ids,
+        positions=positions,
+        sequence=sequence,
+        cu_seqlens=cu_seqlens.int(),
+        num_sequences=num_sequences,
+        longest=longest,
+        patch_rows=first,
+        lengths=host_lengths,
+        content=content,
+        keys=keys,
+        blocks=blocks,
+        cut=cut,
     )
 
 
@@ -218,11 +213,3 @@ def _joined(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Te
     tokens = torch.cat([*sources, (sources[0] if sources else none).new_zeros(1)])
     starts = torch.cat([none, *(part.starts + offsets[id(part.tokens)] for part in slices)])
     return tokens, starts, torch.cat([none, *(part.lengths for part in slices)])
-
-
-def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:
-    """Return a batch of sequences that already hold their special tokens."""
-    lengths = torch.tensor([len(ids) for ids in sequences], device=device)
-    tokens = torch.tensor([token for ids in sequences for token in ids], device=device)
-    slices = TokenSlices(tokens, lengths.cumsum(0) - lengths, lengths)
-    return pack([Sequences(slices, torch.zeros_like(lengths))], SpecialTokens([], [], 0, None))

@@ -13,9 +13,10 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
+from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import gather_labels
 from clearspan.train.model.encoded import Encoded
-from clearspan.train.model.losses import accuracy, alignment, in_fp32, uniformity
+from clearspan.train.model.losses import accuracy, alignment, uniformity
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives._contract import Metrics, Objective, Setting
 from clearspan.train.options import Count, ObjectiveConfig

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import sum_over_ranks
 from clearspan.train.model.encoded import Encoded, Vectors
-from clearspan.train.model.losses import in_fp32
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective
 
 

@@ -25,9 +25,9 @@ from clearspan.train import draws
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.draws import Purpose
-from clearspan.train.model.losses import IGNORED, masked_lm
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, TokenSlices
+from clearspan.train.model.vocabulary import masked_lm
 from clearspan.train.objectives import (
     Encoded,
     Metrics,
@@ -187,11 +187,6 @@ class MaskedLM(TokenObjective):
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         states, labels = encoded.masked(self.block)
-        logits = encoded.encoder.mlm_logits(states)
-        return masked_lm(logits, labels), _accuracy(logits.detach(), labels) if encoded.measured else {}
-
-
-def _accuracy(logits: Tensor, labels: Tensor) -> Metrics:
-    """Return the fraction of this rank's masked tokens that the model ranks first: (k, vocabulary), (k,)."""
-    correct = (logits.argmax(1) == labels) & (labels != IGNORED)
-    return {"accuracy": correct.sum() / (labels != IGNORED).sum().clamp(min=1)}
+        encoder, measured = encoded.encoder, encoded.measured
+        loss, accuracy = masked_lm(encoder.mlm_states(states), encoder.mlm_decoder, labels, measured)
+        return loss, {"accuracy": accuracy} if measured else {}

@@ -16,10 +16,10 @@ from typing import Any
 
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data import heldout
 from clearspan.eval.data.narrowed import narrowed
 from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
@@ -27,7 +27,7 @@ from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.learner import Learner
-from clearspan.train.model.encoder import encode_texts
+from clearspan.train.model.embedding import encode_texts
 from clearspan.train.options import HELD_OUT, Recipe
 
 MOST_LOOKED_AT = 50_000

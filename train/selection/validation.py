@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from clearspan.train.collectives import autocast, sum_over_ranks, world
+from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.learner import COUNTS, Learner
 from clearspan.train.objectives._gradient_caching import Cached
@@ -65,10 +65,11 @@ class HeldOut:
         engine.eval()
         means: dict[str, Tensor] = {}
         try:
-            for name, stream in self.streams.items():
-                for turn in learner.turns:
-                    if any(objective.data == name for objective in learner.of_turn(turn)):
-                        _add(means, self._means(engine, stream, turn, quiet))
+            with casts_kept(engine):
+                for name, stream in self.streams.items():
+                    for turn in learner.turns:
+                        if any(objective.data == name for objective in learner.of_turn(turn)):
+                            _add(means, self._means(engine, stream, turn, quiet))
         finally:
             engine.train(training)
         names = sorted(means)

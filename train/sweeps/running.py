@@ -18,9 +18,9 @@ from pathlib import Path
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.records import DataError
 from clearspan.common.several import several
 from clearspan.eval import results
-from clearspan.eval.files import DataError
 from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family

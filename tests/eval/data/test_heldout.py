@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data import heldout
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.heldout import read, read_all, read_dataset
 from clearspan.eval.data.heldout_folders import find
-from clearspan.eval.files import DataError, MissingDataError
 from clearspan.pipelines.api import make_dataset
 from clearspan.shards import KINDS, Dataset, Manifest
 from tests.train.conftest import publish

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.labeled import (
     read_mrpc,
     read_probing,
@@ -17,7 +18,6 @@ from clearspan.eval.data.labeled import (
     read_two_classes,
 )
 from clearspan.eval.data.senteval import find_probing
-from clearspan.eval.files import DataError, MissingDataError
 
 REAL: list[tuple[Callable, tuple[str, ...], list[int]]] = [
     (read_two_classes, ("MR/rt-polarity.pos", "MR/rt-polarity.neg"), [5331, 5331]),

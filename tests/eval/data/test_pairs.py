@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.sts import Pairs, read_pairs
-from clearspan.eval.files import DataError
 
 
 def written(folder: Path, content: str | bytes, name: str = "pairs.csv") -> Path:

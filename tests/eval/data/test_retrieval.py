@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.retrieval import Collection, read_collection, read_cranfield, read_flickr8k, read_trecqa
-from clearspan.eval.files import DataError
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:

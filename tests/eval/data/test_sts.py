@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
-from clearspan.eval.files import DataError
 
 
 def subset(folder: Path, sentences: bytes, gold: bytes) -> Pairs:

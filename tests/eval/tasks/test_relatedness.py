@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.sts import Pairs
-from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import relatedness

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from clearspan.common.encoder.embedder import cosines
 from clearspan.common.encoder.library import load
-from clearspan.eval.files import MissingDataError
+from clearspan.common.records import MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.task import Run

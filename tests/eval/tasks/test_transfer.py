@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import Labeled
-from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import probing, transfer

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from clearspan.train.model.dropout import Dropout, attention, keep_mask
+from clearspan.common.encoder.attention import unfused_attention
+from clearspan.common.encoder.dropout import Dropout, keep_mask
 from tests.train.test_encoder import CONFIGS, models
 
 
@@ -44,7 +45,7 @@ def test_attention_and_its_gradients_are_those_of_the_same_mask(window: int | No
     states = torch.randn(3, 2, 5, 7, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     again = states.detach().clone().requires_grad_()
     torch.manual_seed(4)
-    ours = attention(*states, near, 0.3, 0.25)
+    ours = unfused_attention(*states, near, 0.3, 0.25)
     torch.manual_seed(4)
     keep, scale = keep_mask(torch.Size((2, 5, 7, 7)), 0.3)
     scores = again[0] @ again[1].transpose(-1, -2) * 0.25

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from clearspan.common.encoder.attention import packed_attention
+from clearspan.common.encoder.grouping import by_length
+from clearspan.common.encoder.packing import Packed, pack_ids
 from clearspan.train.model import encoder as encoders
-from clearspan.train.model.attention import packed_attention
-from clearspan.train.model.grouping import by_length
-from clearspan.train.model.packing import Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
+from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from tests.train.test_encoder import CONFIGS, models
 
 LENGTHS = [9, 31, 9, 5, 31, 9, 31, 40]
@@ -26,7 +27,7 @@ def test_equal_lengths_lie_together_and_the_rows_go_back() -> None:
     packed = pack_ids(sequences())
     grouped, back = by_length(packed)
     assert back is not None and grouped.lengths == sorted(LENGTHS)
-    for name in ("ids", "positions", "content"):
+    for name in ("ids", "positions"):
         assert torch.equal(getattr(grouped, name)[back], getattr(packed, name))
     expected = [row for length in sorted(set(LENGTHS)) for row in sequences() if len(row) == length]
     assert [part.tolist() for part in grouped.ids.split(grouped.lengths)] == expected
@@ -43,6 +44,7 @@ def test_patches_stay_first() -> None:
     grouped, back = by_length(packed)
     assert back is not None and grouped.lengths == [60, 60, 7, 7, *sorted(LENGTHS)]
     assert torch.equal(back[: packed.patch_rows], torch.arange(134))
+    assert torch.equal(grouped.content[back], packed.content)
     assert grouped.keys.tolist() == [8, 9, 8, 9, 3, 0, 2, 5, 1, 4, 6, 7]
 
 
@@ -71,7 +73,7 @@ def test_one_call_of_attention_a_length(monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(len(inputs[0]))
         return plain(*inputs, **options)
 
-    monkeypatch.setattr("clearspan.train.model.attention.F.scaled_dot_product_attention", counted)
+    monkeypatch.setattr("clearspan.common.encoder.attention.F.scaled_dot_product_attention", counted)
     encoder(pack_ids(sequences()))
     assert calls == [1, 3, 3, 1] * encoder.config.num_hidden_layers
 

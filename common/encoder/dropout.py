@@ -36,19 +36,3 @@ def replace_dropout(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Dropout:
                 setattr(parent, name, Dropout(child.p, child.inplace).train(child.training))
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, p: float, scaling: float | None) -> Tensor:
-    """Return attention with dropout of its weights, for which torch has no fused kernel on a CPU.
-
-    Args:
-        q, k, v: (N, heads, L, d).
-        window: (L, L) bool, False where a token does not attend to another one.
-        p: the dropout rate, 0 < p < 1.
-    """
-    shape, scaling = q.shape, q.shape[-1] ** -0.5 if scaling is None else scaling
-    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-    scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scaling)
-    weights = (scores if window is None else scores.masked_fill(~window, -math.inf)).softmax(-1)
-    keep, scale = keep_mask(weights.shape, p)
-    return (torch.bmm(weights * keep, v) * scale).view(shape)

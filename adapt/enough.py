@@ -1,0 +1,82 @@
+"""Tell that there are too few texts for a verdict: before any work, and before a model is made or trained.
+
+    inputs ──> number of their first records x held-out fraction ──> are enough held out, but for chance?
+    DIR/texts ──> the two halves of its held-out part ──> are enough of them different, and long enough?
+
+Hashes decide which texts are held out, so that their number is known only when the dataset is written.
+"""
+
+import itertools
+import math
+from pathlib import Path
+
+from clearspan.adapt.options import Adapt
+from clearspan.common.commands import UsageError
+from clearspan.common.progress import counted
+from clearspan.eval.data.heldout import FEWEST_TEXTS, read_dataset
+from clearspan.eval.data.heldout_folders import MANIFEST, PART
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text_inputs import encoding_named
+from clearspan.pipelines.readers import first_records
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import find_inputs
+
+NEEDED = 2 * FEWEST_TEXTS
+"""Fewest held-out texts: one half of them chooses, the other one is judged."""
+SURE = 2 * NEEDED
+"""Number of texts to hold out so that both halves, which hashes decide, have enough of them in all likelihood."""
+MOST_HELD_OUT = 0.5
+"""Largest held-out fraction that is advised."""
+
+
+def check_inputs(options: Adapt) -> None:
+    """Raise UsageError if the inputs have too few texts for a verdict.
+
+    Inputs that cannot be read pass: the command that reads them says why.
+    """
+    fraction = options.holdout_fraction
+    least = math.ceil(round(NEEDED / fraction, 6))
+    try:
+        number = num_first(options, least)
+    except (PipelineError, ValueError):
+        return
+    if not 0 < number < least:
+        return
+    larger = math.ceil(100 * SURE / number) / 100
+    advice = f", or hold out more by --holdout-fraction {larger:g}" if larger <= MOST_HELD_OUT else ""
+    raise UsageError(
+        f"--input: {counted(number, 'text')}: a verdict needs {NEEDED} that are held out, and {fraction:.3g} of these "
+        f"are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or more{advice}"
+    )
+
+
+def num_first(options: Adapt, most: int) -> int:
+    """Return the number of records of the inputs, or `most` if there are more.
+
+    Raises:
+        PipelineError, ValueError: an input cannot be read.
+    """
+    titles = options.titles
+    reading = Reading(
+        encoding=options.encoding and encoding_named(options.encoding),
+        skip_unknown=True,
+        field=options.text_field,
+        text_per=options.text_per,
+        columns=(titles,) if titles else (),
+    )
+    found = find_inputs(options.inputs, reading)
+    records = (
+        record for entry in found.files for record in first_records(found.root, [entry], reading, most, any_format=True)
+    )
+    return sum(1 for _ in itertools.islice(filter(_is_text, records), most))
+
+
+def _is_text(record: Record) -> bool:
+    return not record.problem
+
+
+def check_held_out(texts: Path) -> None:
+    """Raise DataError if a dataset has too few held-out texts for a verdict; one that is not written yet passes."""
+    if (texts / MANIFEST).is_file():
+        for picking in (True, False):
+            read_dataset(texts / PART, picking=picking)

@@ -1,0 +1,66 @@
+"""The forward of a transformers model on a packed batch: its states (T, h).
+
+    Packed -> the model's embeddings and layers, attention within each sequence -> (T, h)
+
+`check_packing` compares a model's packed and unpacked states on two sequences: an architecture that does not support
+packing (`common.encoder.attention`) is refused, not silently wrong.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearspan.common.encoder.packing import Packed, pack_ids
+from clearspan.common.model_folder import EncoderError
+
+UNLIMITED = 1 << 31
+"""The longest sequence, in tokens, of an encoder without attention or without a limit of positions."""
+
+
+def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
+    """Return the hidden states of a packed batch, (T, h); each sequence attends to itself only.
+
+    Args:
+        base: a transformers base model whose attention is `PACKED_ATTENTION`.
+        positions: (1, T), the position ids of the rows, as the model counts them.
+    """
+    hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
+    return hidden
+
+
+def output(base: Any, packed: Packed, positions: Tensor) -> Any:
+    """Return all that the base model returns, as `states` does."""
+    options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # a decoder's, of no use here
+    return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
+
+
+@torch.no_grad()
+def check_packing(
+    base: Any, forward: Callable[[Packed], Tensor], alone: Callable[[Tensor], Tensor], max_tokens: int
+) -> None:
+    """Raise EncoderError unless two sequences have the same states packed and alone. One of them is longer than any
+    local attention window.
+
+    Args:
+        base: a transformers base model.
+        forward: returns the model's states of a packed batch, (T, h).
+        alone: returns the model's states of one sequence of ids, (1, L) -> (1, L, h).
+        max_tokens: the longest sequence that the model takes.
+    """
+    window = getattr(base.config, "sliding_window", None) or 0
+    lengths = [min(window + 24, max_tokens), 9]
+    ids = torch.arange(sum(lengths), device=base.device) * 7 % (base.config.vocab_size - 8) + 8
+    sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
+    try:
+        packed = forward(pack_ids(sequences, base.device))
+        expected = torch.cat([alone(x[None])[0] for x in torch.split(ids, lengths)])
+        if torch.allclose(packed, expected, atol=1e-3 * float(packed.abs().max())):
+            return
+        problem = "the states of a packed sequence differ from those it has alone"
+    except NotImplementedError as error:
+        problem = str(error)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise EncoderError(f"model type {base.config.model_type!r} cannot run packed: {problem}")

@@ -1,0 +1,188 @@
+"""A sentence-transformers model that embeds packed: no padding, the numbers of the library's `encode`.
+
+    SentenceTransformer -> PackedModel.of -> encode_ids: ids (T,), lengths (N,) -> states (T, h) -> pooled -> (N, dim)
+
+The transformer's modules are copied and its weights are shared, so the library's model stays as it is, and the way for
+what cannot run packed. `check_packing` compares the two at load.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Dropout,
+    LayerNorm,
+    Normalize,
+    Pooling,
+    Transformer,
+    WordWeights,
+)
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from clearspan.common.allocator import keep_blocks, keep_few_kernels
+from clearspan.common.encoder import packed_batches, relative
+from clearspan.common.encoder.attention import PACKED_ATTENTION
+from clearspan.common.encoder.autocast import in_fp32
+from clearspan.common.encoder.forward import UNLIMITED, check_packing, output
+from clearspan.common.encoder.linear import replace_linear
+from clearspan.common.encoder.packing import Packed
+from clearspan.common.encoder.pooling import FirstLast
+from clearspan.common.encoder.token_pooling import first as first_states
+from clearspan.common.encoder.token_pooling import pooled
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.pretrained import first_position, max_tokens
+
+LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
+HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
+"""Heads that take the state of the first token of each sequence."""
+AFTER = (Dense, Dropout, LayerNorm, Normalize)
+"""Modules after the pooling, which are the library's own."""
+
+
+class PackedTransformer:
+    """The forward of a transformer on packed batches.
+
+    Args:
+        model: the model, whose weights are shared.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        tensors = [*model.parameters(), *model.buffers()]
+        self.model: Any = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+        self.model.set_attn_implementation(PACKED_ATTENTION)
+        replace_linear(self.model)
+        self._current, self._first_position = relative.adapt(self.model), first_position(model)
+
+    def __call__(self, packed: Packed) -> Tensor:
+        """Return the states of a packed batch, (T, h)."""
+        hidden: Tensor = self.output(packed).last_hidden_state[0]
+        return hidden
+
+    def output(self, packed: Packed) -> Any:
+        """Return what the transformer returns."""
+        self._current.packed = packed
+        return output(self.model, packed, packed.positions[None] + self._first_position)
+
+    def first_and_last(self, packed: Packed) -> Tensor:
+        """Return the mean of the first layer's states and the last one's, (T, h) fp32."""
+        layers = self.output(packed).hidden_states
+        return (layers[1][0].float() + layers[-1][0].float()) / 2
+
+    def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
+        """Return the output of the transformer's head for the first token of each sequence, (N, h)."""
+        head = self.model.pooler
+        vectors: Tensor = head(first_states(hidden, packed)[:, None].to(hidden.dtype))
+        return vectors.float()
+
+
+class PackedModel:
+    """A sentence-transformers model, run packed.
+
+    Args:
+        model: the library's model; weights are shared.
+
+    Attributes:
+        dim: the width of the embeddings.
+
+    Raises:
+        EncoderError: it cannot run packed; says why.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        first, *after = list(model)
+        transformer, output_name = _checked_transformer(first)
+        self.dim = int(model.truncate_dim or model.get_embedding_dimension() or 0)
+        self._weights = after.pop(0).emb_layer if after and isinstance(after[0], WordWeights) else None
+        self._pooling: Pooling | FirstLast | None = None  # the transformer's head pools
+        if output_name == LAST_STATES:
+            if not after or not isinstance(after[0], (Pooling, FirstLast)):
+                raise EncoderError(f"{_names(model)} have no Pooling after the Transformer")
+            self._pooling = after.pop(0)
+        self._after = after
+        for module in after:
+            if type(module) not in AFTER or not _takes_embeddings(module):
+                raise EncoderError(f"its module {type(module).__name__} is not applied to packed texts")
+        if transformer.device.type == "cpu":
+            keep_blocks()
+            keep_few_kernels()
+        self._forward = PackedTransformer(transformer)
+
+        def alone(ids: Tensor) -> Tensor:
+            found: Tensor = transformer(input_ids=ids).last_hidden_state
+            return found
+
+        check_packing(transformer, self._forward, alone, min(max_tokens(transformer) or UNLIMITED, UNLIMITED))
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self._forward.model.device
+        return device
+
+    @torch.inference_mode()
+    def encode_ids(self, ids: Tensor, lengths: NDArray[np.integer[Any]], prompt_tokens: int = 0) -> Tensor:
+        """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
+
+        Args:
+            ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+            lengths: (n,), the number of ids of each text, on the host.
+            prompt_tokens: ids at the beginning of each text that a pooling without the prompt leaves out.
+        """
+        return packed_batches.embedded(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
+
+    def _embedded(self, packed: Packed, prompt_tokens: int) -> Tensor:
+        is_both = isinstance(self._pooling, FirstLast)
+        hidden = self._forward.first_and_last(packed) if is_both else self._forward(packed)
+        return self._finished(hidden, packed, prompt_tokens)
+
+    @in_fp32
+    def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
+        """Return the embeddings of sequences from their states: (T, h) -> (N, dim)."""
+        features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
+        for module in self._after:
+            features = module(features)
+        return features["sentence_embedding"][:, : self.dim]
+
+    def _pooled(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
+        if self._pooling is None:
+            return self._forward.through_head(hidden, packed)
+        if isinstance(self._pooling, FirstLast):
+            return pooled(hidden, packed, "mean")
+        modes, skipped = self._pooling.pooling_mode, 0 if self._pooling.include_prompt else prompt_tokens
+        weights = None if self._weights is None else self._weights(packed.ids)[:, 0].float()
+        modes = (modes,) if isinstance(modes, str) else modes
+        return torch.cat([pooled(hidden, packed, mode, skipped, weights) for mode in modes], dim=1)
+
+
+def _checked_transformer(first: Any) -> tuple[Any, str]:
+    """Return the transformer of the library's first module, and the name of the output that is embedded.
+
+    Raises:
+        EncoderError: the module does more than to return the last states, or what a known head makes of them.
+    """
+    if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
+        raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")
+    text = first.modality_config.get("text", {})
+    name = text.get("method_output_name")
+    has_head = type(getattr(first.model, "pooler", None)).__name__ in HEADS
+    if text.get("method") != "forward" or name not in ((LAST_STATES, HEAD_OUTPUT) if has_head else (LAST_STATES,)):
+        raise EncoderError(f"it embeds with the transformer's {name}, which packed texts do not have")
+    if first.query_expansion is not None:
+        raise EncoderError("it expands queries")
+    return first.model, str(name)
+
+
+def _takes_embeddings(module: nn.Module) -> bool:
+    """Return whether a module after the pooling reads and writes embeddings of sentences."""
+    names = ("module_input_name", "module_output_name")
+    return all(getattr(module, name, "sentence_embedding") == "sentence_embedding" for name in names)
+
+
+def _names(modules: Sequence[nn.Module]) -> str:
+    return ", ".join(type(module).__name__ for module in modules)

@@ -1,0 +1,130 @@
+"""Token ids of texts, exactly as sentence-transformers gives them to a loaded model (`common.encoder.tokens`).
+
+A reader works with the tokenizer object of the model, so its settings apply: lower case, split special tokens,
+truncation side, length limit. The special tokens are those of the tokenizer's template. Before the first use, the
+result is compared with the library's on awkward texts. Where it differs, or the tokenizer is not made from a
+tokenizer.json, the library tokenizes (`is_fast`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers.sentence_transformer.modules import Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from clearspan.common.encoder.tokens import LONGEST, Layout, TokenReader, Tokens
+from clearspan.common.fast_tokenizer import AWKWARD
+from clearspan.common.ragged import Ragged
+
+LONG = 2048
+"""Number of words of the awkward text that most models truncate."""
+TOGETHER = 64
+"""Number of texts that the library tokenizes in one call, of similar length since it pads them."""
+
+
+class Reader(TokenReader):
+    """Reader of texts for one loaded model. Threads may share it.
+
+    Args:
+        transformer: the loaded first module of a sentence-transformers model; its settings may change later.
+        name: the model's name, for messages.
+
+    Attributes:
+        is_fast: whether texts are tokenized here rather than by the library.
+    """
+
+    def __init__(self, transformer: Transformer, name: str) -> None:
+        has_backend = bool(transformer.tokenizer.is_fast)
+        rows = int(transformer.model.get_input_embeddings().num_embeddings)
+        super().__init__(transformer.tokenizer.backend_tokenizer if has_backend else None, None, rows, name)
+        self._transformer = transformer
+        self._around = _around(self._tokenizer) if has_backend else None
+        self.is_fast = self._around is not None and not transformer.processing_kwargs
+        self.is_fast = self.is_fast and self._agrees()
+
+    @property
+    def limit(self) -> int:
+        """The number of tokens that the model reads of a text, special tokens included; LONGEST for any number."""
+        return min(int(self._transformer.max_seq_length), LONGEST)
+
+    @property
+    def layout(self) -> Layout:
+        assert self._around is not None
+        tokenizer = self._transformer.tokenizer
+        is_left = tokenizer.truncation_side == "left"
+        return Layout(*self._around, self.limit, is_left, [*tokenizer.all_special_ids])
+
+    @property
+    def most_tokens(self) -> int | None:
+        if self.limit >= LONGEST:
+            return None
+        return self.limit - int(self._transformer.tokenizer.num_special_tokens_to_add())
+
+    def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        if self.is_fast:
+            return super().count(texts)
+        return self._library_lengths(texts, truncation=False, add_special_tokens=False)
+
+    def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
+        return super()._read(texts, prompt) if self.is_fast else self._by_library(texts, prompt)
+
+    def _set_up(self) -> None:
+        """Undo the settings that the library makes in its tokenizer for each of its own calls."""
+        super()._set_up()
+        if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
+            self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
+
+    def _agrees(self) -> bool:
+        """Return whether texts are read here as by the library."""
+        special = [f"a {token}b" for token in self._transformer.tokenizer.all_special_tokens]
+        texts = [*AWKWARD, *special, "an owl " * min(self.limit, LONG)]
+        return all(
+            _are_equal(TokenReader._read(self, texts, prompt), self._by_library(texts, prompt))
+            for prompt in ("", "Find: ")
+        )
+
+    def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
+        """Return what `read` does, from the library's own function."""
+        # One more token than the model reads shows that a text is longer.
+        whole_texts, longest = [prompt + text for text in texts], self.limit + 1
+        lengths = self._library_lengths(whole_texts, truncation=True, max_length=longest)
+        order, prompt_tokens, ids = np.argsort(lengths, kind="stable"), 0, [np.empty(0, np.int32)] * len(texts)
+        for first in range(0, len(texts), TOGETHER):
+            rows = order[first : first + TOGETHER].tolist()
+            features = self._transformer.preprocess([texts[row] for row in rows], prompt=prompt or None)
+            for row, padded, mask in zip(rows, features["input_ids"], features["attention_mask"], strict=True):
+                ids[row] = padded[mask.bool()].numpy().astype(np.int32)
+            prompt_tokens = int(features.get("prompt_length") or 0)
+        whole = Ragged.of(ids, np.int32)
+        return Tokens(whole.values, whole.lengths.astype(np.int32), lengths > self.limit, prompt_tokens)
+
+    def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
+        """Return the number of ids of each text by the library's tokenizer."""
+        if not texts:  # which it does not take
+            return np.empty(0, np.int32)
+        ids = self._transformer.tokenizer(
+            list(texts),
+            verbose=False,  # no warning of a text that is longer than the model reads
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            **options,
+        )["input_ids"]
+        return np.array([len(row) for row in ids], np.int32)
+
+
+def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
+    """Return the ids that a tokenizer's template puts before and after a sequence; None if it does not hold it once."""
+    if tokenizer.post_processor is None:
+        return [], []
+    content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")
+    whole = tokenizer.post_processor.process(content, None, True)
+    at = [index for index, special in enumerate(whole.special_tokens_mask) if not special]
+    return (whole.ids[: at[0]], whole.ids[at[0] + 1 :]) if len(at) == 1 else None
+
+
+def _are_equal(one: Tokens, other: Tokens) -> bool:
+    arrays = ((one.ids, other.ids), (one.lengths, other.lengths), (one.is_truncated, other.is_truncated))
+    return all(np.array_equal(*pair) for pair in arrays) and one.prompt_tokens == other.prompt_tokens

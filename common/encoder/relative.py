@@ -1,0 +1,65 @@
+"""Relative position biases of packed batches: MPNet's, and those of T5 and its relatives.
+
+The bias of two tokens depends on their distance alone, so one matrix for the longest sequence serves every sequence of
+a batch: (1, heads, longest, longest). The models themselves would compute it for all pairs of rows of the batch.
+
+T5 hands the bias to the attention function that is set. MPNet has an attention of its own, which is replaced here by
+that function.
+"""
+
+import threading
+import types
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder, MPNetSelfAttention
+
+from clearspan.common.encoder.attention import packed_attention
+from clearspan.common.encoder.packing import Packed
+
+
+class Current(threading.local):
+    """The batch of a thread's current forward, for modules to which the model does not hand it."""
+
+    packed: Packed
+
+
+def adapt(base: nn.Module) -> Current:
+    """Let the relative position biases of a base model be those within the sequences of `Current.packed`."""
+    current = Current()
+    for module in base.modules():
+        if isinstance(module, MPNetEncoder):
+            _compute_for_longest(module, "compute_position_bias", _of_mpnet, current)
+        elif isinstance(module, MPNetSelfAttention):
+            module.forward = types.MethodType(_attend, module)
+            module.current = current  # type: ignore[assignment]
+        elif getattr(module, "has_relative_attention_bias", False) and hasattr(module, "compute_bias"):
+            _compute_for_longest(module, "compute_bias", _of_t5, current)
+    return current
+
+
+def _compute_for_longest(module: Any, name: str, compute: Any, current: Current) -> None:
+    original = getattr(module, name)
+    setattr(module, name, lambda *_, **__: compute(module, original, current.packed.longest))
+
+
+def _of_t5(module: Any, original: Any, longest: int) -> Tensor:
+    bias: Tensor = original(longest, longest, device=module.relative_attention_bias.weight.device)
+    return bias
+
+
+def _of_mpnet(module: Any, original: Any, longest: int) -> Tensor:
+    weight = module.relative_attention_bias.weight
+    bias: Tensor = original(torch.empty((1, longest, 0), device=weight.device))
+    return bias
+
+
+def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, **_: Any) -> Any:
+    """Compute what MPNet's attention does, within the sequences of the current batch."""
+    heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
+    query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))
+    out, _weights = packed_attention(
+        self, query, key, value, None, 0.0, position_bias=position_bias, packed=self.current.packed
+    )
+    return (self.o(out.reshape(*hidden_states.shape[:-1], -1)),)

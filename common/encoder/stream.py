@@ -1,0 +1,154 @@
+"""Embed any number of texts with a model in this process: windows of tokens to batches without padding, and back.
+
+    window of tokens (`common.encoder.ahead`) -> sorted by length -> batches of tokens -> vectors -> rows in order
+
+A vector depends on the texts of its window, in its last digits, and not on threads. On CUDA the host never waits for a
+batch: ids are copied from pinned memory, and vectors back to it, while the next window is computed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clearspan.common.encoder import ahead
+from clearspan.common.encoder.batching import batches_in_order
+from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.encoder.tokens import TokenReader, Tokens
+from clearspan.common.progress import Bar
+from clearspan.common.ragged import Ragged, bounds
+
+
+class PackedModel(Protocol):
+    """A model that embeds ids without padding (`common.encoder.packed`)."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    def encode_ids(self, ids: Tensor, lengths: NDArray[np.int32], prompt_tokens: int = 0) -> Tensor:
+        """Return the embeddings of n texts in the given order, (n, dim) float32 on the device."""
+
+
+def embed(
+    reader: TokenReader, model: PackedModel, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
+) -> Embedded:
+    """Return the embeddings of texts, and which of them were truncated.
+
+    Args:
+        prompt: the text to put before each of them.
+        batch_tokens: largest number of tokens of a batch; a longer text has a batch of its own.
+        progress: show a progress bar.
+    """
+    vectors, row = np.empty((len(texts), model.dim), np.float32), 0
+    with Progress(texts, not progress) as bar:
+
+        def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
+            nonlocal row
+            bar.read(window, tokens)
+            rows = slice(row, row := row + len(tokens))
+            return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
+
+        made = list(ahead.embedded(reader, started, ahead.windows(texts), prompt))
+    return Embedded(vectors, np.concatenate([np.empty(0, bool), *(each.truncated for each in made)]))
+
+
+def embedded(
+    reader: TokenReader,
+    model: PackedModel,
+    texts: Iterable[Sequence[str]],
+    prompt: str,
+    batch_tokens: int,
+    guard: ahead.Guard = nullcontext,
+) -> Iterator[Embedded]:
+    """Yield what `embed` returns for each window of texts, in order, as `ahead.embedded` does."""
+
+    def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
+        return Window(model, tokens, batch_tokens)
+
+    return ahead.embedded(reader, started, texts, prompt, guard)
+
+
+class Window:
+    """A window on the device, whose batches have been started; on a CPU they are computed.
+
+    Args:
+        vectors: what the embeddings are written to, (n, dim) float32; None: a new array.
+        done: called with the number of tokens of each batch.
+    """
+
+    def __init__(
+        self,
+        model: PackedModel,
+        tokens: Tokens,
+        batch_tokens: int,
+        vectors: NDArray[np.float32] | None = None,
+        done: Callable[[int], object] | None = None,
+    ) -> None:
+        vectors = np.empty((len(tokens), model.dim), np.float32) if vectors is None else vectors
+        self._embedded = Embedded(vectors, tokens.is_truncated)
+        self._order = np.argsort(-tokens.lengths, kind="stable")  # longest first: what needs most memory fails first
+        ordered, lengths = Ragged(tokens.ids, bounds(tokens.lengths)).take(self._order), tokens.lengths[self._order]
+        is_host = model.device.type == "cpu"
+        ids = torch.from_numpy(ordered.values)
+        if not is_host:
+            ids = (ids.pin_memory() if model.device.type == "cuda" else ids).to(model.device, non_blocking=True)
+        made = [torch.empty((0, model.dim), device=model.device)]
+        with torch.inference_mode():
+            for rows in batches_in_order(lengths, batch_tokens):
+                first, last = ordered.offsets[rows.start], ordered.offsets[rows.stop]
+                batch = model.encode_ids(ids[first:last], lengths[rows], tokens.prompt_tokens)
+                if is_host:
+                    vectors[self._order[rows]] = batch.numpy()
+                else:
+                    made.append(batch)
+                if done is not None:
+                    done(int(last - first))
+            self._copying = None if is_host else _Copying(torch.cat(made))
+
+    def result(self) -> Embedded:
+        """Wait for the embeddings, and return them in the texts' order."""
+        if self._copying is not None:
+            self._embedded.vectors[self._order] = self._copying.result()
+        return self._embedded
+
+
+class _Copying:
+    """A copy of a tensor from its device to this machine's memory, for which nobody waits until its result is read."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        on_cuda = tensor.is_cuda
+        self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_cuda)
+        self._copy.copy_(tensor, non_blocking=on_cuda)
+        self._done = torch.cuda.Event() if on_cuda else None
+        if self._done is not None:
+            self._done.record(torch.cuda.current_stream(tensor.device))
+
+    def result(self) -> NDArray[np.float32]:
+        """Wait for the copy."""
+        if self._done is not None:
+            self._done.synchronize()
+        copied: NDArray[np.float32] = self._copy.numpy()
+        return copied
+
+
+class Progress(Bar):
+    """Bar in tokens. Its total is estimated from characters until all texts are tokenized."""
+
+    def __init__(self, texts: Sequence[str], quiet: bool) -> None:
+        self._left = 0 if quiet else sum(map(len, texts))
+        self._tokens, self._characters = 0, 0
+        super().__init__(0, f"embedding {len(texts):,} texts", quiet, unit=" tokens")
+
+    def read(self, window: Sequence[str], tokens: Tokens) -> None:
+        """Take note of a window's number of tokens."""
+        if self.disable:
+            return
+        characters = sum(map(len, window))
+        self._left, self._characters = self._left - characters, self._characters + characters
+        self._tokens += len(tokens.ids)
+        self.total = self._tokens + self._left * self._tokens // max(self._characters, 1)

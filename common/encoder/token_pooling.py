@@ -1,0 +1,70 @@
+"""Poolings of a packed batch: the states of its rows (T, h) -> a vector a sequence, (num_sequences, h) in fp32.
+
+They give what sentence-transformers' `Pooling` gives for padded batches. A sequence without tokens has the vector 0.
+"""
+
+import torch
+from torch import Tensor
+
+from clearspan.common.encoder.packing import Packed
+
+
+def mean(hidden: Tensor, packed: Packed, weights: Tensor | None = None) -> Tensor:
+    """Return the mean of each sequence's states.
+
+    Args:
+        weights: (T,) fp32, the weight of each row; None: 1 each.
+    """
+    n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
+    if weights is None:
+        return (_reduced(hidden.float(), lengths, "sum") / lengths.clamp(min=1)[:, None])[:n]
+    summed, total = (_reduced(each, lengths, "sum") for each in (hidden.float() * weights[:, None], weights[:, None]))
+    return (summed / total.clamp(min=1e-9))[:n]
+
+
+def first(hidden: Tensor, packed: Packed, skipped: int = 0) -> Tensor:
+    """Return the state of each sequence's first token.
+
+    Args:
+        skipped: tokens at the beginning of each sequence that do not count; of a sequence with no more, they do.
+    """
+    starts, lengths = packed.cu_seqlens[: packed.num_sequences].long(), packed.cu_seqlens.diff()[: packed.num_sequences]
+    rows = starts + torch.where(lengths > skipped, skipped, 0) if skipped else starts
+    return hidden[rows.clamp(max=len(hidden) - 1)].float() * (lengths[:, None] > 0)
+
+
+def last(hidden: Tensor, packed: Packed, skipped: int = 0) -> Tensor:
+    """Return the state of each sequence's last token; 0 if it has at most `skipped` tokens."""
+    n = packed.num_sequences
+    chosen = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
+    return chosen * (packed.cu_seqlens.diff()[:n, None] > skipped)
+
+
+def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return what sentence-transformers' `Pooling` of a mode gives.
+
+    Args:
+        skipped: tokens at the beginning of each sequence, such as a prompt's, that do not count.
+        weights: (T,) fp32, the tokens' weights of `WordWeights`, by which the states are multiplied.
+    """
+    hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
+    if mode == "cls":
+        return first(hidden, packed, skipped)
+    if mode == "lasttoken":
+        return last(hidden, packed, skipped)
+    if mode == "mean" and not skipped and weights is None:
+        return mean(hidden, packed)
+    n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
+    counts = packed.positions >= skipped
+    if mode == "max":
+        return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[:n]
+    factors = counts * (packed.positions + 1.0) if mode == "weightedmean" else counts.float()
+    summed = _reduced(hidden * factors[:, None], lengths, "sum")
+    # The library divides by the sum of all weights, those of a prompt too.
+    total = _reduced((factors if weights is None else weights)[:, None], lengths, "sum").clamp(min=1e-9)
+    return (summed / (total.sqrt() if mode == "mean_sqrt_len_tokens" else total))[:n]
+
+
+def _reduced(values: Tensor, lengths: Tensor, how: str) -> Tensor:
+    """Return the sum or maximum of the values of each sequence: (T, h) -> (N, h)."""
+    return torch.segment_reduce(values, how, lengths=lengths, axis=0, unsafe=True)

@@ -1,0 +1,67 @@
+"""Groups of rows that are held out together: `--group-field NAME`, such as the package of a description.
+
+    rows, each with its group ──> hash of the group beside those of its texts ──> `units.linking`: one side for all
+
+Versions of one document, and documents of one family, resemble each other without sharing a text. With a version in
+training, the others would be found more easily than new documents are. Values are compared as they are written, without
+white space at their ends; a number is the text that writes it. A row without the field, with null or an empty text, is
+a group of its own.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+
+from clearspan.pipelines.kinds.kept_fields import types_of
+from clearspan.pipelines.kinds.text_inputs import utf8
+from clearspan.pipelines.readers import first_records
+from clearspan.pipelines.readers.columns import named
+from clearspan.pipelines.readers.jsonl import json_name
+from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.tally import RecordError
+
+OPTION = "--group-field"
+LOOKED_AT = 1000
+"""Number of first records of which one must have the field."""
+
+
+def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
+    """Raise PipelineError if none of the first records has a group: they lack the field, or it holds lists or objects.
+    Some of these alone are bad records.
+    """
+    records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
+    for record in records:
+        with contextlib.suppress(RecordError):
+            if group_of(record, field):
+                return
+    types_of([field], records, OPTION)
+
+
+def group_of(record: Record, field: str | None) -> str:
+    """Return the value of a record's field as a text; "" if it has none, or there is no such field.
+
+    Raises:
+        RecordError: the value is a list or an object.
+    """
+    key = named(record.value, field) if field is not None and isinstance(record.value, dict) else None
+    value = None if key is None else record.value[key]
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float):
+        raise RecordError(f'its "{field}" is {json_name(value)}: {OPTION} takes a text, a number, true or false')
+    text = value.strip() if isinstance(value, str) else orjson.dumps(value).decode()
+    utf8(text)
+    return text
+
+
+def digests(groups: Sequence[str], alone: np.ndarray) -> np.ndarray:
+    """Return the hashes of groups, (n, 1) uint64; that of a row without one is `alone` (n,): it joins no other."""
+    hashes = alone.copy()
+    for row, group in enumerate(groups):
+        if group:
+            digest = hashlib.blake2b(group.encode(), digest_size=8, person=b"group").digest()
+            hashes[row] = int.from_bytes(digest, "little")
+    return hashes[:, None]

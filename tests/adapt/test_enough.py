@@ -1,0 +1,54 @@
+"""Too few texts for a verdict are told before any work, and too few held-out ones before a model is made."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt.enough import num_first
+from clearspan.adapt.options import Adapt
+
+
+def articles(path: Path, number: int) -> Path:
+    with path.open("w", newline="") as file:
+        rows = ([f"Owls of county {n}", f"They hunt at night in county {n}, and roost by day."] for n in range(number))
+        csv.writer(file).writerows([["title", "text"], *rows])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("number", "more", "advice"),
+    [
+        (
+            30,
+            (),
+            "30 texts: a verdict needs 20 that are held out, and 0.1 of these are about 3: give 400 texts or more",
+        ),
+        (199, (), "give 400 texts or more, or hold out more by --holdout-fraction 0.21"),
+        (199, ("--text-field", "text"), "give 400 texts or more, or hold out more by --holdout-fraction 0.21"),
+        (30, ("--holdout-fraction", "0.5"), "0.5 of these are about 15: give 80 texts or more"),
+    ],
+)
+def test_too_few_texts_are_told_before_any_work(
+    number: int, more: tuple[str, ...], advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "adapted"
+    line = ["--input", str(articles(tmp_path / "a.csv", number)), "--output", str(output), *more]
+    assert adapt.main(line) == 2
+    assert not output.exists(), "nothing was begun"
+    message = capsys.readouterr().err
+    assert message.startswith("adapt: --input: ") and message.endswith(f"{advice}\n") and message.count("\n") == 1
+
+
+def test_records_of_all_files_and_formats_count_and_no_more_than_are_needed_are_read(tmp_path: Path) -> None:
+    articles(tmp_path / "a.csv", 120)
+    lines = [json.dumps({"title": "an owl", "text": "it hunts at night"}) for _ in range(90)]
+    (tmp_path / "b.jsonl").write_text("\n".join([*lines, "{", ""]))
+    options = Adapt(inputs=(str(tmp_path / "*"),), output=tmp_path / "adapted")
+    assert num_first(options, 300) == 210, "a broken line is no text"
+    assert num_first(options, 200) == 200
+    (tmp_path / "plain.txt").write_text("an owl\na fox\n")
+    by_line = Adapt(inputs=(str(tmp_path / "plain.txt"),), output=tmp_path / "adapted", text_per="line")
+    assert num_first(by_line, 300) == 2

@@ -1,0 +1,150 @@
+"""Logits and cross-entropy over the vocabulary in one step that keeps no logits.
+
+    states (k, h), decoder (V, h) -> for each chunk of rows: logits -> log-softmax -> loss, gradient -> the next chunk
+
+The gradient is computed in the forward pass, so only one chunk of logits exists at any time. The matrix products have
+the dtype of autocast; the softmax is in fp32.
+
+On CUDA the cast copy of the decoder, which every forward makes, has its rows padded to a multiple of 64: matrix
+products over an odd vocabulary such as RoBERTa's 50,265 ids have no aligned kernel. The padded columns have a bias of
+-inf, hence no probability and no gradient. The parameters themselves, and so checkpoints and exports, are not padded.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from clearspan.common.encoder.autocast import in_fp32
+from clearspan.train.collectives import sum_over_ranks, world
+
+IGNORED = -100
+"""The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
+ALIGNED = {"cuda": 64}
+"""By device, what the padded vocabulary is a multiple of; elsewhere it is not padded."""
+CHUNK_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
+"""Bytes of a chunk's fp32 logits by device: on a GPU a matrix product of more than 1,000 rows, on a CPU not far beyond
+its caches."""
+
+
+def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool = False) -> tuple[Tensor, Tensor]:
+    """Return (loss, accuracy) of a masked LM, two scalars; the second is without gradient, and 0 unless `measured`.
+
+    The loss is fp32, and its mean over ranks is the mean cross-entropy over all ranks' masked tokens, whatever each
+    rank's count. The accuracy is the fraction of this rank's masked tokens that get the highest logit.
+
+    Args:
+        states, decoder, labels: see `cross_entropy`.
+    """
+    count = (labels != IGNORED).sum()
+    summed, correct = cross_entropy(states, decoder, labels, measured)
+    return summed * world()[1] / sum_over_ranks(count).clamp(min=1), correct / count.clamp(min=1)
+
+
+def cross_entropy(
+    states: Tensor, decoder: nn.Linear, labels: Tensor, counted: bool = False, multiple: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return (the summed cross-entropy of the decoder's logits, the number of labels that have the highest logit), two
+    scalars; the second is fp32 without gradient, and 0 unless `counted`.
+
+    Args:
+        states: (k, h), any float type.
+        decoder: from h to the vocabulary.
+        labels: (k,) int64; IGNORED marks an unused slot.
+        counted: whether the second result is needed.
+        multiple: pad the vocabulary to a multiple of this number. None: as `ALIGNED` says.
+    """
+    device, weight, bias = states.device.type, decoder.weight, decoder.bias
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    multiple = multiple or ALIGNED.get(device, 1)
+    rows = max(1, CHUNK_BYTES.get(device, CHUNK_BYTES["cpu"]) // (4 * len(weight)))
+    differentiable = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (states, weight, bias)
+    )
+    options = dtype, multiple, rows, differentiable, counted
+    loss, correct = _CrossEntropy.apply(states, weight, bias, labels, *options)  # type: ignore[no-untyped-call]
+    return loss, correct
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The function of `cross_entropy`. It may be differentiated several times, but not twice in a row."""
+
+    @staticmethod
+    @in_fp32
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        dtype: torch.dtype,
+        multiple: int,
+        rows: int,
+        differentiable: bool,
+        counted: bool,
+    ) -> tuple[Tensor, Tensor]:
+        matrix, offsets = _padded(weight, bias, dtype, multiple)
+        given = zip((states, weight, bias), ctx.needs_input_grad, strict=False)
+        gradients = [_zeros(tensor) if differentiable and needed else None for tensor, needed in given]
+        of_states, of_weight, of_bias = gradients
+        precise = torch.promote_types(torch.float32, dtype)
+        loss, correct = states.new_zeros((), dtype=precise), states.new_zeros((), dtype=torch.float32)
+        for start in range(0, len(states), rows):
+            chunk, target = states[start : start + rows].to(dtype), labels[start : start + rows]
+            logits = torch.mm(chunk, matrix.T) if offsets is None else torch.addmm(offsets, chunk, matrix.T)
+            scores = F.log_softmax(logits, 1, dtype=precise)
+            del logits
+            loss += F.nll_loss(scores, target, ignore_index=IGNORED, reduction="sum")
+            if counted:
+                correct += (scores.argmax(1) == target).sum()
+            if not differentiable:
+                continue
+            gradient = _of_logits(scores, target).to(dtype)
+            del scores
+            if of_states is not None:
+                of_states[start : start + rows] = gradient @ matrix
+            if of_weight is not None and dtype == of_weight.dtype:
+                of_weight.addmm_(gradient[:, : len(weight)].T, chunk)
+            elif of_weight is not None:
+                of_weight += (gradient.T @ chunk)[: len(weight)]
+            if of_bias is not None:
+                of_bias += gradient[:, : len(weight)].sum(0, dtype=of_bias.dtype)
+        ctx.save_for_backward(*gradients)  # which frees them after the backward pass
+        ctx.dtypes = [tensor.dtype for tensor in (states, weight, weight)]
+        ctx.mark_non_differentiable(correct)
+        return loss, correct
+
+    @staticmethod
+    @once_differentiable
+    @in_fp32
+    def backward(ctx: Any, of_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        found = [None if gradient is None else (gradient * of_loss).to(dtype) for gradient, dtype in pairs]
+        return (*found, None, None, None, None, None, None)
+
+
+def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: int) -> tuple[Tensor, Tensor | None]:
+    """Return the decoder's weight and bias in another dtype, with added rows of zeros and a bias of -inf there."""
+    added = -len(weight) % multiple
+    if not added:
+        return weight.to(dtype), None if bias is None else bias.to(dtype)
+    matrix = F.pad(weight.to(dtype), (0, 0, 0, added))
+    offsets = weight.new_zeros(len(weight), dtype=dtype) if bias is None else bias.to(dtype)
+    return matrix, F.pad(offsets, (0, added), value=-torch.inf)
+
+
+def _zeros(tensor: Tensor | None) -> Tensor | None:
+    """Return zeros of a tensor's shape to sum its gradient in, in fp32 or more."""
+    if tensor is None:
+        return None
+    return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
+
+
+def _of_logits(scores: Tensor, target: Tensor) -> Tensor:
+    """Return the gradient of the summed loss by the logits, in the memory of their log-softmax, (k, V)."""
+    used = (target != IGNORED)[:, None]
+    gradient = scores.exp_()
+    gradient.scatter_add_(1, target.clamp(min=0)[:, None], gradient.new_full((), -1.0).expand(len(target), 1))
+    return gradient.mul_(used)
