@@ -7,10 +7,11 @@
     python -m benchmarks.cuda_runs --work DIR
     python -m benchmarks.cuda_runs --device cpu --only declutr,resume --work DIR       a part of it, small
 
-A training passes if it ends with exit code 0, has made all of its steps, its losses are finite, and the exported model
-gives the vectors that sentence-transformers gives, up to rounding. Runs of a wave run side by side, each with a time
-limit; a run that needs one that failed is not started. Commands go to the log files in DIR/logs. Exit code: 0; 1 if
-one failed.
+A training passes if it ends with exit code 0, all of its steps and finite losses; `encode`, if its embeddings are those
+of sentence-transformers up to rounding. Steps that do not need each other run side by side, each with a time limit;
+what needs a step that failed is not started. DIR/logs has what each command printed. This needs DeepSpeed, and all
+that the pipelines import but for Beam; PIL for pictures, soundfile for clips. Exit code: 0; 1 if a step failed; 2
+without a CUDA device.
 """
 
 import contextlib
@@ -315,6 +316,7 @@ def encoded(work: Path, device: str, size: Mapping[str, int]) -> dict[str, Any]:
     tokenizer, folder = load_tokenizer(work / "tokenizer"), work / "encode"
     torch.manual_seed(0)
     config = config_of(size["encode_layers"], size["encode_hidden"], 0.1, len(tokenizer))
+    config.pad_token_id = tokenizer.pad_token_id
     encoder = Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
     encoder.drop_mlm_head()
     save_model(encoder, tokenizer, folder, "")

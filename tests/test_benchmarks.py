@@ -17,6 +17,7 @@ from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.scores import Examples
+from clearspan.train.config.recipe import load
 from clearspan.train.objectives import spans
 from tests.conftest import ROOT
 
@@ -186,6 +187,14 @@ def test_the_runs_on_a_gpu_are_listed_before_they_run(
     assert all(f"training.zero_stage={stage}" in steps[f"zero-{stage}"] for stage in (1, 2))
     objectives = {word.split(".")[1] for line in trainings for word in line.split() if word.startswith("objectives.")}
     assert {"spans", "mlm", "clear", "simcse", "patches", "pairs"} <= objectives
+
+
+@pytest.mark.parametrize("name", [*cuda_runs.OBJECTIVES])
+def test_a_run_on_a_gpu_has_a_recipe_that_can_work(name: str, tmp_path: Path) -> None:
+    step = cuda_runs.Plan("cuda", tmp_path, []).training(name)
+    keys = [word for word in step.words[step.words.index("--recipe=demo") + 1 :] if not word.startswith("--")]
+    recipe = load("demo", keys)
+    assert recipe.training.max_steps == 60 and recipe.output == str(tmp_path / "runs" / name)
 
 
 @pytest.mark.exhaustive

@@ -16,9 +16,11 @@ from clearspan.__main__ import main
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import check_beam
 from tests.conftest import ROOT
+from tests.test_imports import ALLOWED
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+ROOMS = ("adapt", "benchmarks", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -100,6 +102,26 @@ def test_the_readmes_lists_of_links_are_in_the_order_of_the_navigation() -> None
         section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
         places = [order.index(name) for name in pages_linked(section) if name in order and name != "index.md"]
         assert len(places) > 1 and places == sorted(places), heading
+
+
+@pytest.mark.parametrize("page", ["tour.md", "architecture.md"])
+def test_the_files_that_a_page_names_are_there(page: str) -> None:
+    rooms = "|".join(ROOMS)
+    named = re.findall(rf"`((?:{rooms}|tests)/[\w./-]*)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_picture_shows_the_rooms_in_the_order_of_imports() -> None:
+    picture = (ROOT / "docs" / "house.svg").read_text(encoding="utf-8")
+    rooms = re.findall(r'<text class="name" x="[\d.]+" y="(\d+)">(\w+)/</text>', picture)
+    height = {room: int(y) for y, room in rooms}
+    own = {place.split(".")[1]: others for place, others in ALLOWED.items() if place.count(".") == 1}
+    assert set(height) == set(own) - {"plugins"}
+    for room in height:
+        below = [other.split(".")[1] for other in own[room] if other.count(".") == 1 and other.split(".")[1] != room]
+        assert all(height[other] >= height[room] for other in below), room
+    assert "prefers-color-scheme: dark" in picture
 
 
 def commands(page: Path) -> Iterator[list[str]]:

@@ -42,6 +42,7 @@ from clearspan.common.pretrained import first_position, max_tokens
 LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
 HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
 """Heads that take the state of the first token of each sequence."""
+DEVICES = ("cpu", "cuda")
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Modules after the pooling, which are the library's own."""
 
@@ -109,6 +110,8 @@ class PackedModel:
         for module in after:
             if type(module) not in AFTER or not _takes_embeddings(module):
                 raise EncoderError(f"its module {type(module).__name__} is not applied to packed texts")
+        if transformer.device.type not in DEVICES:
+            raise EncoderError(f"packed texts are embedded on {' and '.join(DEVICES)}, not on {transformer.device}")
         if transformer.device.type == "cpu":
             keep_blocks()
             keep_few_kernels()
