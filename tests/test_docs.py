@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+import clearspan
 from clearspan.__main__ import main
+from clearspan.adapt import state
+from clearspan.common import sealed_folder
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import check_beam
+from clearspan.pipelines.units import plan
+from clearspan.shards import manifest
 from tests.conftest import ROOT
 from tests.test_imports import ALLOWED
 
@@ -53,10 +58,30 @@ def test_a_page_opens_with_whom_it_is_for(page: Path) -> None:
 @pytest.mark.slow
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "architecture" / "index.html").is_file()
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
+    assert "no_dedup=True" in reference and "UsageError" in reference  # from a docstring
+
+
+def test_the_reference_has_every_public_name() -> None:
+    entries = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(entry.rpartition(".")[2] for entry in entries) == clearspan.__all__
+
+
+def test_the_versions_that_the_page_on_compatibility_names_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for what, number in {
+        "dataset: `manifest.json` and its tars": manifest.VERSION,
+        "the bytes of a dataset": plan.FORMAT,
+        "checkpoints": sealed_folder.VERSION,
+        "`adapt.json`": state.FORMAT,
+    }.items():
+        assert f"today {number} |" in rows[what], what
 
 
 def navigation() -> dict[str, list[str]]:
