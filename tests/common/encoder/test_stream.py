@@ -103,6 +103,7 @@ def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
 
     def endless() -> Iterator[list[str]]:
         for number in itertools.count():
+            assert number < 100, "windows are taken long before they are embedded"
             taken.append(number)
             yield [f"{number}"] * 3
 
