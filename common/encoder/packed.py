@@ -74,7 +74,8 @@ class PackedTransformer:
     def first_and_last(self, packed: Packed) -> Tensor:
         """Return the mean of the first layer's states and the last one's, (T, h) fp32."""
         layers = self.output(packed).hidden_states
-        return (layers[1][0].float() + layers[-1][0].float()) / 2
+        mean: Tensor = (layers[1][0].float() + layers[-1][0].float()) / 2
+        return mean
 
     def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the output of the transformer's head for the first token of each sequence, (N, h)."""

@@ -33,7 +33,7 @@ def adapt(base: nn.Module) -> Current:
             _compute_for_longest(module, "compute_position_bias", _of_mpnet, current)
         elif isinstance(module, MPNetSelfAttention):
             module.forward = types.MethodType(_attend, module)
-            module.current = current  # type: ignore[assignment]
+            module.current = current
         elif getattr(module, "has_relative_attention_bias", False) and hasattr(module, "compute_bias"):
             _compute_for_longest(module, "compute_bias", _of_t5, current)
     return current
