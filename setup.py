@@ -89,6 +89,7 @@ setup(
             "kubernetes-validate>=1.34",
             "matplotlib>=3.9",
             "mkdocs-material>=9.5,<10",
+            "mkdocstrings[python]>=1.0,<2",
             "moto[server]>=5.1",
             "mypy>=1.15",
             "py3langid>=0.4,<0.5",
@@ -111,7 +112,7 @@ setup(
         "serve": ["starlette>=1.0,<2", "uvicorn>=0.30,<1"],
         "faiss": ["faiss-cpu>=1.12,<2"],
         "search": ["PyStemmer>=2.2.0.3,<4"],
-        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1.0,<2"],
         "benchmarks": [
             "datasets>=4",
             "datatrove>=0.6",

@@ -11,10 +11,12 @@ import hypothesis
 import pytest
 
 from clearspan.common.working_folder import NAMED
+from tests.skipped import pytest_deselected, pytest_terminal_summary, pytest_testnodedown
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+__all__ = ["pytest_deselected", "pytest_terminal_summary", "pytest_testnodedown"]  # hooks of the last line
 ROOT = Path(__file__).resolve().parents[1]
 gc.disable()  # until all tests are imported
 

@@ -186,7 +186,13 @@ def test_the_runs_on_a_gpu_are_listed_before_they_run(
     assert all(" train/run.py " in line for line in trainings) and steps["resume"].endswith(" --resume --quiet")
     assert all(f"training.zero_stage={stage}" in steps[f"zero-{stage}"] for stage in (1, 2))
     objectives = {word.split(".")[1] for line in trainings for word in line.split() if word.startswith("objectives.")}
-    assert {"mlm", "clear", "simcse", "patches", "pairs"} <= objectives  # `demo` has spans
+    assert {
+        "mlm",
+        "clear",
+        "simcse",
+        "patches",
+        "pairs",
+    } <= objectives and "spans" in steps  # the recipe demo has spans
 
 
 @pytest.mark.parametrize("name", [*cuda_runs.OBJECTIVES])

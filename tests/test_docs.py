@@ -12,13 +12,20 @@ from typing import Any
 import pytest
 import yaml
 
+import clearspan
 from clearspan.__main__ import main
+from clearspan.adapt import state
+from clearspan.common import sealed_folder
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import check_beam
+from clearspan.pipelines.units import plan
+from clearspan.shards import manifest
 from tests.conftest import ROOT
+from tests.test_imports import ALLOWED
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+ROOMS = ("adapt", "benchmarks", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -51,20 +58,95 @@ def test_a_page_opens_with_whom_it_is_for(page: Path) -> None:
 @pytest.mark.slow
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "architecture" / "index.html").is_file()
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
+    assert "no_dedup=True" in reference and "UsageError" in reference  # from a docstring
 
 
-def test_the_site_has_every_page() -> None:
+def test_the_reference_has_every_public_name() -> None:
+    entries = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(entry.rpartition(".")[2] for entry in entries) == clearspan.__all__
+
+
+def test_the_versions_that_the_page_on_compatibility_names_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for what, number in {
+        "dataset: `manifest.json` and its tars": manifest.VERSION,
+        "the bytes of a dataset": plan.FORMAT,
+        "checkpoints": sealed_folder.VERSION,
+        "`adapt.json`": state.FORMAT,
+    }.items():
+        assert f"today {number} |" in rows[what], what
+
+
+def navigation() -> dict[str, list[str]]:
+    """The pages of each section of the site, in order."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    names = [name for entry in nav for value in entry.values() for name in _files(value)]
-    assert sorted(names) == [page.name for page in PAGES]
+    return {title: _files(value) for entry in nav for title, value in entry.items()}
 
 
 def _files(value: str | list[dict[str, str]]) -> list[str]:
     return [value] if isinstance(value, str) else [name for entry in value for name in entry.values()]
+
+
+def pages_linked(text: str) -> list[str]:
+    """The names of the pages in `docs/` to which a text links, in order."""
+    return [Path(target).name for target, _ in LINK.findall(text) if target.endswith(".md")]
+
+
+def test_the_site_has_every_page() -> None:
+    assert sorted(itertools.chain(*navigation().values())) == [page.name for page in PAGES]
+
+
+def test_the_navigation_begins_with_what_most_readers_want() -> None:
+    assert list(navigation()) == [
+        "Home",
+        "Adapt and search",
+        "Data",
+        "Training",
+        "Evaluation",
+        "Reference",
+        "Development",
+    ]
+
+
+def test_the_index_lists_the_pages_in_the_order_of_the_navigation() -> None:
+    pages = [name for title, names in navigation().items() if title != "Home" for name in names]
+    assert pages_linked((ROOT / "docs" / "index.md").read_text(encoding="utf-8")) == pages
+
+
+def test_the_readmes_lists_of_links_are_in_the_order_of_the_navigation() -> None:
+    order = [*itertools.chain(*navigation().values())]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for heading in ("I want ...", "More"):
+        section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+        places = [order.index(name) for name in pages_linked(section) if name in order and name != "index.md"]
+        assert len(places) > 1 and places == sorted(places), heading
+
+
+@pytest.mark.parametrize("page", ["tour.md", "architecture.md"])
+def test_the_files_that_a_page_names_are_there(page: str) -> None:
+    rooms = "|".join(ROOMS)
+    named = re.findall(rf"`((?:{rooms}|tests)/[\w./-]*)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_picture_shows_the_rooms_in_the_order_of_imports() -> None:
+    picture = (ROOT / "docs" / "house.svg").read_text(encoding="utf-8")
+    rooms = re.findall(r'<text class="name" x="[\d.]+" y="(\d+)">(\w+)/</text>', picture)
+    height = {room: int(y) for y, room in rooms}
+    own = {place.split(".")[1]: others for place, others in ALLOWED.items() if place.count(".") == 1}
+    assert set(height) == set(own) - {"plugins"}
+    for room in height:
+        below = [other.split(".")[1] for other in own[room] if other.count(".") == 1 and other.split(".")[1] != room]
+        assert all(height[other] >= height[room] for other in below), room
+    assert "prefers-color-scheme: dark" in picture
 
 
 def commands(page: Path) -> Iterator[list[str]]:

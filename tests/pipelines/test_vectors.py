@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +148,15 @@ def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, 
 def test_a_vector_that_is_not_finite_is_a_bad_record(
     embed: Command, sentences: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    usual = Model.embed
+    usual = Model.embed_windows
 
-    def broken(self: Model, texts: list[str], *options: Any, **more: Any) -> Embedded:
-        made = usual(self, texts, *options, **more)
-        made.vectors[[text == sentences[7] for text in texts]] = np.nan
-        return made
+    def broken(self: Model, windows: Iterator[list[str]], *options: Any) -> Iterator[Embedded]:
+        for window in windows:
+            (made,) = usual(self, [window], *options)
+            made.vectors[[text == sentences[7] for text in window]] = np.nan
+            yield made
 
-    monkeypatch.setattr(Model, "embed", broken)
+    monkeypatch.setattr(Model, "embed_windows", broken)
     ended = embed()
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert "2 of 304 records are bad" in ended.err and "its vector is not finite in float32" in ended.err
@@ -167,8 +168,9 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
 class Beyond:
     """Vectors outside float16's range."""
 
-    def embed(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
-        return Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
+    def embed_windows(self, windows: Iterator[list[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        for texts in windows:
+            yield Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
 
 
 def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
