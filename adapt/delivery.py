@@ -4,6 +4,7 @@ The model is copied before the collection is embedded with it. A copy of another
 questions were added, is replaced together with its vectors.
 """
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -81,4 +82,5 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     if any(prompts):
         terminal.say(f"its prompts: {prompts}")
     terminal.say(f"{folder / MODEL} is {origin}; report: {page}")
-    terminal.say(f'clearspan search {folder} "..." searches the texts, clearspan serve {folder} on a page')
+    name = shlex.quote(str(folder))
+    terminal.say(f'clearspan search {name} "..." searches the texts, clearspan serve {name} on a page')

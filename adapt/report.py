@@ -4,6 +4,7 @@ verdicts, the run's metrics.jsonl, the commands ──> write ──> DIR/report
                                                 └─> lines ──> the terminal
 """
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,7 +112,8 @@ def _taken(folder: Path, verdict: Verdict, origin: str) -> str:
 
 
 def _commands(folder: Path) -> list[str]:
-    return [f'clearspan search {folder} "your question"', f"clearspan serve {folder}"]
+    name = shlex.quote(str(folder))
+    return [f'clearspan search {name} "your question"', f"clearspan serve {name}"]
 
 
 def examples(verdict: Verdict) -> list[Table]:

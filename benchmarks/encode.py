@@ -1,18 +1,22 @@
-"""Texts to embeddings on a CPU: the packed encoder beside sentence-transformers' `encode`, on short and long texts.
+"""Texts to embeddings on a CPU: `load_model(...).encode` beside sentence-transformers', on short and long texts.
 
-    python -m benchmarks.encode --model all-MiniLM-L6-v2 --short sts-test.csv --long DOCUMENTS.jsonl
+    python -m benchmarks.encode --model all-MiniLM-L6-v2 --short sts-train.csv sts-test.csv --long DOCUMENTS.jsonl
+    python -m benchmarks.encode --host TOKENIZER ... --long DOCUMENTS.jsonl --texts 100000
 
-Both encode with the same sentence-transformers folder, including tokenization. Short texts are the distinct sentences
-of an STS-B file, long ones the beginnings of documents. Ratios are medians over alternating rounds, of elapsed and of
-processor time; other load affects the latter least. First, both are checked to give the same embeddings, to 1e-5 in
-fp32. The same follows for a fresh static model with the same tokenizer; the last rows are its speed beside the model's,
-both by sentence-transformers.
+Both encode with the same sentence-transformers folder, including tokenization; in bf16, both round its weights. Short
+texts are the distinct sentences of STS-B's files, long ones the beginnings of documents. Ratios are medians over
+alternating rounds, of elapsed and of processor time; other load affects the latter least. First, both are checked to
+give the same embeddings, to 1e-5 in fp32. The same follows for a static model of random vectors with the same
+tokenizer; the last rows are its speed beside the model's, both by sentence-transformers.
+
+With `--host`, a model that returns zeros takes the place of the model: the rates are those of everything else, with the
+tokenizers of these folders, on distinct sentences of the documents.
 """
 
 import argparse
-import copy
 import itertools
 import statistics
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,9 @@ import orjson
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from transformers import AutoModel
+from transformers import AutoTokenizer
 
+from benchmarks import encode_host
 from benchmarks.report import (
     alternating,
     command,
@@ -36,24 +41,20 @@ from benchmarks.report import (
     tabulated,
     timed,
 )
-from clearspan.common.encoder.attention import PACKED_ATTENTION
-from clearspan.train.model.encoder import Encoder, encode_texts
-from clearspan.train.model.source import read_source
-from clearspan.train.model.static import StaticConfig, StaticModel
-from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.common.encoder.folder import load
 
 LONG_CHARACTERS = 2000
 """The characters of a document's beginning: more than the 256 tokens that all-MiniLM-L6-v2 reads."""
 STATIC_DIM = 512
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}
-"""The largest difference of embeddings. In bf16, by autocast for both, numbers have 8 significant bits."""
+"""The largest difference of embeddings. In bf16, numbers have 8 significant bits."""
 
 Encode = Callable[[list[str]], np.ndarray]
 
 
-def sentences(path: Path, count: int) -> list[str]:
-    """Return the distinct sentences of an STS-B file, in order."""
-    rows = (line.split("\t") for line in path.read_text("utf-8").splitlines())
+def sentences(paths: list[Path], count: int) -> list[str]:
+    """Return the distinct sentences of STS-B files, in order."""
+    rows = (line.split("\t") for path in paths for line in path.read_text("utf-8").splitlines())
     return list(dict.fromkeys(text for row in rows for text in row[5:7]))[:count]
 
 
@@ -63,24 +64,25 @@ def beginnings(path: Path, count: int) -> list[str]:
         return [orjson.loads(line)["text"][:LONG_CHARACTERS] for line in itertools.islice(file, count)]
 
 
-def packed(folder: Path) -> Encode:
-    """Return the encoding function of the packed encoder."""
-    source = read_source(folder)
-    model = AutoModel.from_pretrained(source.weights, attn_implementation=PACKED_ATTENTION)
-    encoder = Encoder(model, source.pooling or "mean", head=source.head, inference=source.inference)
-    tokenizer = load_tokenizer(source.weights)
-    return lambda texts: encode_texts(encoder, tokenizer, texts)
+def ours_of(folder: Path, precision: str = "fp32") -> Encode:
+    """Return our encoding function of a model folder."""
+    return load(folder, precision=precision).encode
 
 
-def static(folder: Path) -> tuple[Encode, SentenceTransformer]:
-    """Return the encoding function of a fresh static encoder with a folder's tokenizer, and the library's equal."""
-    tokenizer = load_tokenizer(read_source(folder).weights)
-    model = StaticModel(StaticConfig(vocab_size=len(tokenizer), hidden_size=STATIC_DIM))
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.no_truncation()
-    peer = SentenceTransformer(modules=[StaticEmbedding(backend, model.embeddings.folded())], device="cpu")
-    encoder = Encoder(model)
-    return lambda texts: encode_texts(encoder, tokenizer, texts), peer
+def theirs_of(folder: Path, batch: int, precision: str = "fp32") -> Encode:
+    """Return the library's encoding function of a model folder."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": dtype})
+    return lambda texts: np.asarray(model.encode(texts, batch_size=batch, show_progress_bar=False), np.float32)
+
+
+def write_static(model: Path, folder: Path) -> None:
+    """Write a static model of random vectors with the tokenizer of another model."""
+    tokenizer = AutoTokenizer.from_pretrained(model).backend_tokenizer
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    table = torch.randn((tokenizer.get_vocab_size(), STATIC_DIM), generator=torch.Generator().manual_seed(0))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, table)], device="cpu").save_pretrained(str(folder))
 
 
 def compare(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int, tolerance: float) -> dict[str, Any]:
@@ -107,24 +109,28 @@ def rates(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int) -> di
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    def by_library(model: SentenceTransformer) -> Encode:
-        return lambda texts: np.asarray(model.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
+    if arguments.host:
+        return encode_host.measure(arguments)
+    if arguments.model is None or arguments.short is None:
+        raise SystemExit("benchmark: give --model and --short, or --host")
 
-    ours, theirs = packed(arguments.model), by_library(SentenceTransformer(str(arguments.model), device="cpu"))
     inputs = {
         "short": sentences(arguments.short, arguments.texts),
         "long": beginnings(arguments.long, arguments.long_texts),
     }
     rows = {}
-    precisions = resolved_precisions(arguments.precisions, "cpu")
-    for precision, (name, texts) in itertools.product(precisions, inputs.items()):
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+    for precision in resolved_precisions(arguments.precisions, "cpu"):
+        ours, theirs = ours_of(arguments.model, precision), theirs_of(arguments.model, arguments.batch, precision)
+        for name, texts in inputs.items():
             rows[f"{name} {precision}"] = compare(ours, theirs, texts, arguments.rounds, TOLERANCE[precision])
-    table, peer = static(arguments.model)
+    with tempfile.TemporaryDirectory() as folder:
+        write_static(arguments.model, Path(folder))
+        table, peer = ours_of(Path(folder)), theirs_of(Path(folder), arguments.batch)
     for name, texts in inputs.items():
-        rows[f"{name} static"] = compare(table, by_library(peer), texts, arguments.rounds, TOLERANCE["fp32"])
+        rows[f"{name} static"] = compare(table, peer, texts, arguments.rounds, TOLERANCE["fp32"])
+    theirs = theirs_of(arguments.model, arguments.batch)
     for name, texts in inputs.items():
-        rows[f"{name} static, beside the model"] = rates(by_library(peer), theirs, texts, arguments.rounds)
+        rows[f"{name} static, beside the model"] = rates(peer, theirs, texts, arguments.rounds)
     versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
     return {"machine": machine(), **versions, "rows": rows}
 
@@ -132,6 +138,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
     figures = {"texts": ("texts", ","), "texts/s": ("texts_per_s", ",.0f"), "peer": ("peer_texts_per_s", ",.0f")}
+    if any("first_texts_per_s" in row for row in result["rows"].values()):
+        figures |= {"first round": ("first_texts_per_s", ",.0f")}
     figures |= {"times": ("times", ".2f"), "by processor": ("times_by_processor", ".2f")}
     title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
     return f"{title}\n{tabulated('', result['rows'], figures)}"
@@ -139,12 +147,16 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = command(__doc__, "encode")
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a sentence-transformers folder")
-    parser.add_argument("--short", type=Path, required=True, metavar="FILE", help="STS-B in SentEval's layout")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="a sentence-transformers folder")
+    parser.add_argument("--short", type=Path, nargs="+", metavar="FILE", help="STS-B in SentEval's layout")
     parser.add_argument("--long", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
+    parser.add_argument(
+        "--host", type=Path, nargs="+", metavar="DIR", help="folders of tokenizers: the host's side alone"
+    )
     option(parser, "texts", 2000, "short texts")
     option(parser, "long-texts", 100, "long texts")
     option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
+    option(parser, "batch-tokens", 16384, "with --host: tokens of our batches")
     option(parser, "rounds", 5, "rounds")
     precisions_option(parser, "fp32", "auto")
     finish(parser, measure, table)

@@ -118,6 +118,10 @@ class PeerTrainer:
         self.loss = MultipleNegativesRankingLoss(model, scale=1 / temperature)
         self.batches: Iterator[Features] = itertools.cycle([self.batch(*pair) for pair in pairs])
 
+    def parameters(self) -> Iterator[nn.Parameter]:
+        parameters: Iterator[nn.Parameter] = self.model.parameters()
+        return parameters
+
     @staticmethod
     def batch(anchors: Features, positives: Features) -> Features:
         """Return the features of two columns, named as by sentence-transformers' collator."""

@@ -18,33 +18,21 @@ from clearspan.train.build import forward_size
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
-from clearspan.train.model.encoded import Encoded, Forward
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.packing import Budget
 from clearspan.train.model.vocabulary import IGNORED
-from clearspan.train.objectives import Metrics, Objective, mlm, spans
+from clearspan.train.objectives import Objective, mlm, spans
 from clearspan.train.options import ALL
 
 Batches = dict[str, Batch]
 """One micro-batch, by dataset."""
 
 
-class RecordingContrast(spans.SpanContrast):
-    """The trainer's objective, which also keeps the last forward pass."""
-
-    forward_pass: Forward
-
-    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        assert isinstance(encoded.forward, Forward)
-        self.forward_pass = encoded.forward
-        return super().loss(encoded, context)
-
-
 def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
     """Return DeCLUTR's objectives over a random encoder; with `pairs`, only its contrast, with one positive each."""
     encoder = random_encoder(layers, hidden, dropout)
     sampler, masked = SpanConfig(num_positives=1 if pairs else 2), setting(encoder, "mlm", "documents")
-    contrast = RecordingContrast(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
+    contrast = spans.SpanContrast(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
     objectives: list[Objective] = [weighted(contrast)]
     if pairs:
         encoder.drop_mlm_head()
@@ -99,17 +87,14 @@ def padded(learner: Learner, batches: Batches) -> Padded:
 
     The learner must have no budget: the lengths must be known on the host.
     """
-    learner(batches)
-    contrast = learner.objectives[0]
-    assert isinstance(contrast, RecordingContrast)
-    forward = contrast.forward_pass
-    packed, labels = forward.packed, torch.full_like(forward.packed.ids, IGNORED)
-    for masked in forward.masked.values():
+    prepared = learner.prepare(batches)
+    packed, labels = prepared.packed, torch.full_like(prepared.packed.ids, IGNORED)
+    for masked in prepared.masked.values():
         labels[masked.index] = masked.labels
 
     def block(name: str, values: Tensor, fill: int) -> Tensor:
         parts = values.split(packed.lengths)
-        return nn.utils.rnn.pad_sequence(list(parts[forward.blocks[f"spans/{name}"]]), True, fill)
+        return nn.utils.rnn.pad_sequence(list(parts[prepared.blocks[f"spans/{name}"]]), True, fill)
 
     def inputs(name: str) -> dict[str, Tensor]:
         mask = block(name, torch.ones_like(packed.ids), 0)

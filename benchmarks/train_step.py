@@ -23,6 +23,7 @@ MFU, which covers the layers' weights and attention but not the masked-LM head.
 
 import argparse
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -56,6 +57,7 @@ from clearspan.train.options import ALL
 from clearspan.train.schedules import OptimizerConfig
 
 MAX_GRAD_NORM = 1.0
+GIB = 1 << 30
 PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
 """Our contenders, and the peers that each is compared with."""
 SIZES = {
@@ -66,6 +68,8 @@ SIZES = {
 CUDA it is RoBERTa-base with enough documents for a GPU."""
 PRECISIONS = {"cpu": ["fp32", "auto"], "cuda": ["auto"]}
 DROPOUT = 0.1
+CHECKED = 4
+"""Documents whose loss is compared: fp32 takes several times the memory of a step."""
 
 
 class Loop:
@@ -78,6 +82,9 @@ class Loop:
     def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device, ours: bool = False) -> None:
         self.module, self.loss, self.device, self.ours = module.train(), loss, device, ours
         self.optimizer = adamw(list(module.parameters()), OptimizerConfig())
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.module.parameters()
 
     def step(self, bf16: bool) -> None:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
@@ -113,6 +120,8 @@ class Bench:
 
     Attributes:
         note: how sentence-transformers' trainer runs, or why it does not.
+        peaks: the largest GPU memory of a step by contender, bytes: its weights, gradients, AdamW's state and
+            activations. infinite if there was not enough.
     """
 
     def __init__(self, sizes: Mapping[str, int], device: str, dropout: float = DROPOUT) -> None:
@@ -133,6 +142,7 @@ class Bench:
         }
         reason = peer_trainer.why_not()
         self.note = f"sentence-transformers' trainer is not measured: {reason}"
+        self.peaks: dict[str, float] = {}
         if not reason:
             self.contenders["trainer"] = self.trainer(temperature)
 
@@ -164,11 +174,12 @@ class Bench:
 
     @torch.no_grad()
     def check(self) -> None:
-        """Check that packed and padded give the same loss for each micro-batch, without dropout."""
+        """Check that packed and padded give the same loss in fp32 for a few documents, without dropout."""
         ours, peer = self.learners["packed"].eval(), self.contenders["padded"].module.eval()
-        for batches, inputs in zip(self.host, self.inputs["packed"], strict=True):
-            packed = ours(moved(batches, self.device))[0].item()
-            expected = padded_loss(peer, inputs, spans.Config().temperature).item()
+        for number in range(len(self.host)):
+            batches = moved(documents(min(self.count, CHECKED), number), self.device)
+            packed = ours(batches)[0].item()
+            expected = padded_loss(peer, padded(ours, batches), spans.Config().temperature).item()
             if abs(packed - expected) > 1e-4 * expected:
                 raise SystemExit(f"benchmark: packed gives a loss of {packed}, padded {expected}")
         ours.train(), peer.train()
@@ -178,8 +189,8 @@ class Bench:
         for learner in self.learners.values():
             learner.budgets = {ALL: budget(learner, self.count)}
             for batches in self.host:
-                metrics = learner(moved(batches, self.device))[1]
-                if metrics["tokens_cut"] or metrics.get("masks_cut", 0):
+                counts = learner.prepare(moved(batches, self.device)).counts()  # without a forward
+                if counts["tokens_cut"] or counts.get("masks_cut", 0):
                     raise SystemExit("benchmark: a micro-batch overflows its budget: set --documents to another number")
             learner.encoder.compile_static()
 
@@ -199,12 +210,34 @@ class Bench:
     def row(self, name: str, rounds: list[Seconds]) -> dict[str, float | None]:
         """Return the figures of a contender."""
         seconds, tokens = statistics.median(each.clock for each in rounds), self.sizes(name)[0]
-        return {"seconds": seconds, "tokens_per_s": tokens / seconds, "mfu": self.mfu(name, seconds)}
+        peak = self.peaks[name] / GIB if name in self.peaks else None
+        return {"seconds": seconds, "tokens_per_s": tokens / seconds, "mfu": self.mfu(name, seconds), "peak_gib": peak}
+
+    def warm_up(self, bf16: bool) -> None:
+        """Run each contender once on every micro-batch, and measure its memory; leave out a peer for which the GPU has
+        too little.
+        """
+        for name, contender in list(self.contenders.items()):
+            before = 0
+            if self.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated() - sum(p.nbytes for p in contender.parameters())
+            try:
+                contender.seconds(len(self.host), bf16)
+            except torch.OutOfMemoryError:
+                if name in PAIRS:
+                    raise
+                self.peaks[name] = math.inf
+                self.note += f"; {name}: out of memory"
+                del self.contenders[name], contender
+                torch.cuda.empty_cache()
+                continue
+            if self.device.type == "cuda":
+                self.peaks.setdefault(name, torch.cuda.max_memory_allocated() - before)
 
     def measure(self, num_rounds: int, bf16: bool) -> dict[str, Any]:
         """Return the figures of all contenders, and the ratios of each peer's time to ours, in one precision."""
-        for contender in self.contenders.values():
-            contender.seconds(len(self.host), bf16)
+        self.warm_up(bf16)
         rounds = alternating(
             {name: lambda each=each: each.seconds(self.steps, bf16) for name, each in self.contenders.items()},
             num_rounds,
@@ -229,6 +262,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     bench.check()
     if device == "cuda":
         bench.compile()
+    precisions = {
+        precision: bench.measure(arguments.rounds, precision == "bf16")
+        for precision in resolved_precisions(PRECISIONS[device], device)
+    }
     return {
         "machine": machine(),
         "torch": torch.__version__,
@@ -238,14 +275,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         **sizes,
         "dropout": DROPOUT,
         "rounds": arguments.rounds,
-        "note": bench.note,
         "inputs": {
             ours: dict(zip(("tokens", "sequences", "padded_rows"), bench.sizes(ours), strict=True)) for ours in PAIRS
         },
-        "precisions": {
-            precision: bench.measure(arguments.rounds, precision == "bf16")
-            for precision in resolved_precisions(PRECISIONS[device], device)
-        },
+        "note": bench.note,
+        "precisions": precisions,
     }
 
 
@@ -261,6 +295,7 @@ def table(result: dict[str, Any]) -> str:
         lines.append(f"{name}: {sizes['tokens']:,.0f} tokens, {sizes['padded_rows']:,.0f} rows if padded")
     for precision, measured in result["precisions"].items():
         figures = {"seconds": ("seconds", ".4f"), "tokens/s": ("tokens_per_s", ",.0f"), "MFU": ("mfu", ".1%")}
+        figures |= {"peak GiB": ("peak_gib", ".1f")} if result["device"] != "cpu" else {}
         lines += ["", tabulated(precision, measured["rows"], figures)]
         for pair, times in measured["times"].items():
             lines.append(f"{pair}: {times['times']:.2f}x, by processor time {times['times_by_processor']:.2f}x")

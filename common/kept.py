@@ -1,6 +1,6 @@
 """Files and rows that are kept for later runs: each is checked before use, and a damaged one is named and made again.
 
-    file   kept(name, make) -> its path in the cache    checked by the SHA-256 in NAME.json, written after it
+    file   kept(name, make) -> its path in the cache    checked by the name and SHA-256 in NAME.json, written after it
            is_whole(path, sha256)                       if the hash is known already
     rows   checksums(rows, keys)                        one a row, if a few of many rows are read
 
@@ -77,7 +77,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
             temporary = path.with_name(temporary_name(name))
             try:
                 make(temporary)
-                record = seal({"file": sha256(temporary)})
+                record = seal({"name": name, "file": sha256(temporary)})
                 move(temporary, path)
                 write_bytes(path.with_name(name + RECORD), record)
             finally:
@@ -91,7 +91,12 @@ def _is_kept(path: Path) -> bool:
     if not path.exists() or not record.exists():
         return False
     try:
-        expected = str(unseal(record.read_bytes())["file"])
+        content = unseal(record.read_bytes())
+        expected = str(content["file"])
+        if (name := content.get("name")) is None:  # of an earlier version
+            return False
+        if name != path.name:
+            raise ValueError(f"of {name}")
     except (ValueError, KeyError) as error:
         warn(f"{record}: damaged since it was kept ({error}): its file is made again")
         return False

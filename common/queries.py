@@ -43,7 +43,8 @@ class Query:
 def read_queries(path: str | Path) -> list[Query]:
     """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
 
-    Blank lines are skipped. A blank `text` or `id` is one that is not given.
+    Blank lines are skipped. A blank `text` or `id` is one that is not given. Letter case and surrounding spaces of a
+    column's name do not matter.
 
     Raises:
         DataError: the file cannot be read or holds no query, a row has no query, or both a text and an id.
@@ -63,15 +64,20 @@ def read_queries(path: str | Path) -> list[Query]:
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        for place, row in csv_records(path, ("query",)):
+        for place, row in csv_records(path, ("query",), plain):
             yield _query(row, place)
     elif suffix in JSON_LINES:
         for place, record in json_records(path):
-            yield _query(record, place)
+            yield _query({plain(name): value for name, value in record.items()}, place)
     else:
         for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
                 yield Query(line.strip(), place=f"{path}:{number}")
+
+
+def plain(name: str) -> str:
+    """Return the name of a column or field in small letters and without surrounding spaces."""
+    return name.strip().casefold()
 
 
 def _query(record: Mapping[str, Any], place: str) -> Query:

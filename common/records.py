@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,13 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def csv_records(path: Path, required: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def csv_records(
+    path: Path, required: Collection[str], named: Callable[[str], str] = str
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (file and line, field -> text) for each row of a UTF-8 csv with a header.
+
+    Args:
+        named: function that returns the name under which a column of the header is known.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -80,7 +85,7 @@ def csv_records(path: Path, required: Collection[str]) -> Iterator[tuple[str, di
     for number, row in csv_rows(path):
         place = f"{path}:{number}"
         if not header:
-            header = row
+            header = [named(name) for name in row]
             if not set(required) <= set(header):
                 raise DataError(f"{place}: expected a header with {', '.join(required)}, found {head(','.join(row))}")
         elif len(row) != len(header):

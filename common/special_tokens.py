@@ -32,6 +32,17 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
             tokenizer.model = WordLevel(words, model["unk_token"])
 
 
+def unhidden(tokenizer: Tokenizer) -> str:
+    """Return a tokenizer as JSON, as it was before `read_special_as_text`, so that all tokens keep their ids."""
+    record = json.loads(tokenizer.to_str())
+    vocabulary, mark = record["model"].get("vocab"), _hidden("")
+    if isinstance(tokenizer.model, Unigram):
+        record["model"]["vocab"] = [[piece.removeprefix(mark), score] for piece, score in vocabulary]
+    elif isinstance(tokenizer.model, WordLevel):
+        record["model"]["vocab"] = {word.removeprefix(mark): number for word, number in vocabulary.items()}
+    return json.dumps(record)
+
+
 def _special(tokenizer: Tokenizer) -> set[str]:
     return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
+from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
@@ -225,6 +226,8 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
             "texts_cached": sum(each.num_cached for each in prompted.embedders),
             "embedding_s": round(sum(each.encode_s for each in prompted.embedders), 3),
         }
+        if isinstance(model, FolderEncoder) and model.is_packed is not None:
+            facts["packed"] = model.is_packed
         if any(model.prompts.texts.values()):
             facts["prompts"] = prompted.prompts._asdict()
             ranks = any(loaded.families[task] in RANKED for task in scored)

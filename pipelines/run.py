@@ -372,6 +372,7 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
 
         from clearspan.pipelines.execution import graph, runners
 
+        processes = 0
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
@@ -379,4 +380,5 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
             processes = runners.num_processes(options.workers, len(units), size, speed, cpu_count())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
-        return runners.run(pipeline)
+        with job.kind.beside(processes) if processes else contextlib.nullcontext():
+            return runners.run(pipeline)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import adapting, cuda, demo, peer_trainer
+from benchmarks import adapting, cuda, cuda_runs, demo, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
 from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.scores import Examples
+from clearspan.train.config.recipe import load
 from clearspan.train.objectives import spans
 from tests.conftest import ROOT
 
@@ -146,3 +147,82 @@ def test_sentence_transformers_own_trainer_steps_over_prepared_pairs() -> None:
     trainer = peer_trainer.PeerTrainer(model, [(made.anchors, made.positives)], optimizer, 0.05, 1.0, lambda: None)
     seconds, _ = trainer.seconds(2, bf16=False)
     assert seconds > 0 and {int(state["step"]) for state in optimizer.state.values()} == {3}
+
+
+@pytest.mark.exhaustive
+def test_a_budget_is_checked_without_a_forward_and_a_peer_without_memory_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An fp32 forward of all documents takes several times the memory of a step."""
+    monkeypatch.setattr(peer_trainer, "why_not", lambda: "left out")
+    bench = train_step.Bench({"layers": 1, "hidden": 64, "documents": 2, "batches": 2, "steps": 1}, "cpu")
+    ran = []
+    for name, learner in bench.learners.items():
+        learner.encoder.register_forward_hook(lambda *_, name=name: ran.append(name))
+        monkeypatch.setattr(learner.encoder, "compile_static", lambda: None)
+    bench.compile()
+    assert not ran and all(learner.static for learner in bench.learners.values())
+
+    def full() -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    bench.contenders = {name: bench.contenders[name] for name in ("packed", "padded")}
+    bench.contenders["padded"].loss = full
+    bench.warm_up(bf16=False)
+    assert list(bench.contenders) == ["packed"] and "padded: out of memory" in bench.note and ran
+
+
+def test_the_runs_on_a_gpu_are_listed_before_they_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each objective, resuming, ZeRO 1 and 2, and what uses a trained model."""
+    monkeypatch.setattr(sys, "argv", ["cuda", "--dry-run", "--parts", "runs"])
+    assert cuda.main() == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    steps = dict(line.split(": ", 1) for line in lines if not line.startswith("data: "))
+    assert first.startswith("runs: python -m benchmarks.cuda_runs")
+    assert steps.keys() == {*cuda_runs.OBJECTIVES, "resume", "adapt", "eval", "encode"}
+    trainings = [steps[name] for name in (*cuda_runs.OBJECTIVES, "resume")]
+    assert all(" train/run.py " in line for line in trainings) and steps["resume"].endswith(" --resume --quiet")
+    assert all(f"training.zero_stage={stage}" in steps[f"zero-{stage}"] for stage in (1, 2))
+    objectives = {word.split(".")[1] for line in trainings for word in line.split() if word.startswith("objectives.")}
+    assert {
+        "mlm",
+        "clear",
+        "simcse",
+        "patches",
+        "pairs",
+    } <= objectives and "spans" in steps  # the recipe demo has spans
+
+
+@pytest.mark.parametrize("name", [*cuda_runs.OBJECTIVES])
+def test_a_run_on_a_gpu_has_a_recipe_that_can_work(name: str, tmp_path: Path) -> None:
+    step = cuda_runs.Plan("cuda", tmp_path, []).training(name)
+    keys = [word for word in step.words[step.words.index("--recipe=demo") + 1 :] if not word.startswith("--")]
+    recipe = load("demo", keys)
+    assert recipe.training.max_steps == 60 and recipe.output == str(tmp_path / "runs" / name)
+
+
+@pytest.mark.exhaustive
+def test_a_part_of_the_runs_passes_on_a_cpu_without_beam(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.modules['apache_beam'] = None\n")
+    words = ["-m", "benchmarks.cuda_runs", "--device=cpu", "--only=mlm", f"--work={tmp_path / 'work'}"]
+    environment = {**ALONE, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    output = tmp_path / "runs.json"
+    done = subprocess.run(
+        [sys.executable, *words, f"--output={output}"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = json.loads(output.read_text())["steps"]
+    assert steps["mlm"]["steps"] == 4 and steps["mlm"]["last_loss"] > 0 and "mlm" in done.stdout
+
+
+def test_a_run_that_failed_says_why_and_what_needs_it_is_not_started(tmp_path: Path) -> None:
+    failing = cuda_runs.Step("one", (sys.executable, "-c", "import sys; sys.exit('no such GPU')"))
+    failed = cuda_runs.run(failing, tmp_path, {}, {}, 60)
+    assert not failed["ok"] and failed["reason"] == "exit code 1: no such GPU"
+    assert (
+        cuda_runs.run(cuda_runs.Step("two", needs=("one",)), tmp_path, {"one": False}, {}, 60)["reason"] == "needs one"
+    )
+    assert cuda_runs.run(failing, tmp_path, {}, {}, 0)["reason"] == "no time was left"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,32 +158,36 @@ class Runs:
 
     Attributes:
         stops: the number of the run at which the time is up.
+        fails: the beginning of the name of the runs that fail.
     """
 
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
         self.scored: list[str] = []
-        self.stops = 0
+        self.collected: list[Any] = []
+        self.stops, self.fails = 0, "none"
 
-    def __call__(self, module: str, line: list[str], *_: object) -> None:
+    def __call__(self, module: str, line: list[str], *_: object, **__: object) -> None:
         self.commands.append([module, *line])
         if module == "clearspan.train":
             (model := Path(line[2].removeprefix("output=")) / "model").mkdir(parents=True)
             (model / "model.safetensors").touch()
         if module == "clearspan.train.sweep":
             for run in Grid([parse_axis(line[1]), parse_axis(line[3])]).runs():
+                results = Path(line[5]) / run.name / "eval" / "tasks" / "results.json"
+                if results.exists() or run.name.startswith(self.fails):
+                    continue
                 if len(self.scored) == self.stops:
                     raise study.TimeUpError
-                (results := Path(line[5]) / run.name / "eval" / "tasks" / "results.json").parent.mkdir(
-                    parents=True, exist_ok=True
-                )
-                if not results.exists():
-                    self.scored.append(run.name)
-                    results.touch()
+                results.parent.mkdir(parents=True)
+                results.touch()
+                self.scored.append(run.name)
+            if self.fails.removeprefix("recipe=") in line[1]:
+                raise CommandError(f"{self.fails} failed", 1)
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(tmp_path: Path) -> Path:
     """A work folder whose data is prepared, as far as a plan looks at it."""
     work = tmp_path / "work"
     for name in ("documents", "sentences"):
@@ -194,47 +199,60 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work
 
 
-def test_a_study_stops_in_time_keeps_what_is_finished_and_goes_on(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs, collects = Runs(), []
-    monkeypatch.setattr(study, "run_module", runs)
+@pytest.fixture
+def faked(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """A study without processes: nothing is trained or scored, and a result is what is collected."""
+    made = Runs()
+    monkeypatch.setattr(study, "run_module", made)
     monkeypatch.setattr(study, "export_untrained", lambda recipe: None)
     monkeypatch.setattr(study, "load", lambda *_: None)
-    monkeypatch.setattr(study, "collect", lambda *given: collects.append(given) or {})
+    monkeypatch.setattr(study, "collect", lambda *given: made.collected.append(given) or {})
 
     def write_recipe(self: study.Study, name: str, *_: object) -> Path:
         self.patches[name] = 0
         return self.recipe_file(name)
 
     monkeypatch.setattr(study.Study, "write_recipe", write_recipe)
-    words = ["--scale", LARGE, "--work", str(prepared), "--systems", "declutr,simcse", "--seeds", "3", "--at-once", "4"]
-    options = command.parser().parse_args([*words, "--minutes", "9"])
-    options.output = tmp_path / "result.json"
+    return made
 
-    def go_on(stops: int) -> list[str]:
-        """Runs the command until so many runs are scored; returns those that this call has scored."""
-        before, runs.stops = len(runs.scored), stops
-        options.data = None
-        assert command.study(options, options.output) == (1 if stops < 6 else 0)
-        return [name.partition(",")[2] for name in runs.scored[before:]]
 
+def go_on(faked: Runs, work: Path, stops: int) -> tuple[int, list[str]]:
+    """Runs the command until so many runs are scored; returns its exit code and the runs that this call has scored."""
+    words = ["--scale", LARGE, "--work", str(work), "--systems", "declutr,simcse", "--at-once", "4", "--minutes", "9"]
+    before, faked.stops = len(faked.scored), stops
+    code = command.study(command.parser().parse_args(words), work.with_name("result.json"))
+    return code, [name.partition(".yaml")[0].removeprefix("recipe=") + name[-1] for name in faked.scored[before:]]
+
+
+def test_a_study_stops_in_time_keeps_what_is_finished_and_goes_on(
+    faked: Runs, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(CommandError, match="no seed is finished for all systems yet"):
-        go_on(1)
+        go_on(faked, prepared, 1)
     assert "stopped after 9 minutes: 1 of 6 runs are finished; the same command continues" in capsys.readouterr().out
-    assert not collects
-    assert go_on(5) == ["seed=1", "seed=2", "seed=2", "seed=3"], "seed by seed"
-    _, _, beside, systems_ = collects[-1]
-    assert [len(each.runs) for each in systems_.values()] == [2, 2], "the seeds that both have"
+    assert not faked.collected
+    assert go_on(faked, prepared, 5) == (1, ["simcse1", "declutr2", "simcse2", "declutr3"]), "seed by seed"
+    _, _, beside, trained = faked.collected[-1]
+    assert [len(each.runs) for each in trained.values()] == [2, 2], "the seeds that both have"
     assert list(beside) == ["tfidf", "bm25", "untrained", "pretrained"]
-    assert go_on(9) == ["seed=3"] and [len(each.runs) for each in collects[-1][3].values()] == [3, 3]
-    trained = [words for words in runs.commands if words[0] == "clearspan.train"]
-    sweeps = [words for words in runs.commands if words[0] == "clearspan.train.sweep"]
-    assert len(trained) == 1 and all(words[words.index("--at-once") + 1] == "4" for words in sweeps)
+    assert go_on(faked, prepared, 9) == (0, ["simcse3"])
+    assert [len(each.runs) for each in faked.collected[-1][3].values()] == [3, 3]
+    sweeps = [words for words in faked.commands if words[0] == "clearspan.train.sweep"]
+    assert sum(words[0] == "clearspan.train" for words in faked.commands) == 1
+    assert all(words[words.index("--at-once") + 1] == "4" for words in sweeps)
     assert all("transfer,sts,heldout" in words for words in sweeps), "every system is scored on transfer"
     assert sorted(each.name for each in (prepared / "data" / "downstream").iterdir()) == sorted(SCALES[LARGE].sets)
     with pytest.raises(UsageError, match="holds a study at the scale large"):
         study.Study(command.parser().parse_args(["--work", str(prepared)]), SCALES[SMALL])
+
+
+def test_a_system_that_fails_does_not_cost_the_others_their_seeds(faked: Runs, prepared: Path) -> None:
+    faked.fails = "recipe=declutr"
+    with pytest.raises(CommandError, match="recipe=declutr failed; --systems can leave a system out"):
+        go_on(faked, prepared, 9)
+    assert [name[-6:] for name in faked.scored] == ["seed=1", "seed=2", "seed=3"]
+    tried = [words[2] for words in faked.commands if words[0] == "clearspan.train.sweep"]
+    assert ["declutr" in words for words in tried] == [True, False, False], "it is not tried with each seed"
 
 
 def test_the_time_is_up_after_so_many_minutes() -> None:
@@ -281,7 +299,7 @@ def test_a_tiny_study_is_prepared_then_run_without_beam_and_does_nothing_twice(
     data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC", "MRPC")
     made: list[str] = []
 
-    def run(module: str, line: list[str], name: str) -> None:
+    def run(module: str, line: list[str], name: str, **_: object) -> None:
         made.append(name)
         done = run_module(module, *line)
         assert done.returncode == 0, done.stdout + done.stderr

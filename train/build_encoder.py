@@ -14,7 +14,7 @@ from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import ATTENTION_DROPOUTS, Encoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, Source, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
@@ -56,6 +56,28 @@ def set_dropout(config: PretrainedConfig, rate: float) -> None:
         setattr(config, name, rate)
 
 
+def set_attention_dropout(config: PretrainedConfig, rate: float) -> None:
+    """Set the dropout rate of attention weights in a configuration.
+
+    Raises:
+        RecipeError: the configuration has no such rate.
+    """
+    names = [name for name in ATTENTION_DROPOUTS if hasattr(config, name)]
+    if not names:
+        kind = f"model type {config.model_type!r}"
+        raise RecipeError(f"model.attention_dropout: {kind} has no such dropout alone: leave it out")
+    for name in names:
+        setattr(config, name, rate)
+
+
+def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
+    """Set the dropout rates that a recipe states in a configuration."""
+    if recipe.dropout is not None:
+        set_dropout(config, recipe.dropout)
+    if recipe.attention_dropout is not None:
+        set_attention_dropout(config, recipe.attention_dropout)
+
+
 def _tanh_head(dim: int, seed: int) -> nn.Module:
     """Return a linear layer with torch's initialization, and tanh."""
     from sentence_transformers.sentence_transformer.modules import Dense
@@ -69,9 +91,9 @@ def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) ->
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     options: dict[str, Any] = {"attn_implementation": PACKED_ATTENTION, "variant": variant(folder)}
-    if recipe.dropout is not None:
+    if (recipe.dropout, recipe.attention_dropout) != (None, None):
         options["config"] = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        set_dropout(options["config"], recipe.dropout)
+        set_dropouts(options["config"], recipe)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
         model, new_weights = load_model(folder, **options)
     rows = model.get_input_embeddings().num_embeddings
@@ -118,7 +140,7 @@ def _from_table(source: Source, recipe: ModelConfig, tokenizer: Any, seed: int) 
     options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
     if "hidden_size" not in options:
         options.setdefault(width, dim)
-    model = _fresh(options, tokenizer, seed, recipe.dropout)
+    model = _fresh(options, tokenizer, seed, recipe)
     fresh = model.get_input_embeddings().weight.data
     if fresh.shape[1] != dim:
         key = "embedding_size" if hasattr(model.config, "embedding_size") else width
@@ -134,7 +156,7 @@ def _from_table(source: Source, recipe: ModelConfig, tokenizer: Any, seed: int) 
     return model
 
 
-def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, dropout: float | None) -> PreTrainedModel:
+def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
     """Return a model with random weights; `stated` are the recipe's options of its configuration."""
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
@@ -146,8 +168,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, dropout: float 
             f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
         )
     config = AutoConfig.for_model(**{**options, **stated})
-    if dropout is not None:
-        set_dropout(config, dropout)
+    set_dropouts(config, recipe)
     with seeded(seed):
         model: PreTrainedModel = model_class(config).from_config(config, attn_implementation=PACKED_ATTENTION)
     return model
@@ -161,7 +182,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
-    model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model.dropout), tokenizer.all_special_ids
+    model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
@@ -247,7 +268,7 @@ def _model(
     if recipe.model.init != "random":
         return _started(recipe, tokenizer, datasets), []
     if not recipe.model.path:
-        return _fresh(stated, tokenizer, seed, recipe.model.dropout), []
+        return _fresh(stated, tokenizer, seed, recipe.model), []
     if stated or source.table is not None:
         return _from_table(source, recipe.model, tokenizer, seed), []
     return _pretrained(recipe.model, source.weights, tokenizer, seed)

@@ -27,7 +27,7 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """The requests of a turn's objectives for a micro-batch, packed and masked; `static`: to a fixed shape."""
 
     objectives: list[Objective]
@@ -36,6 +36,15 @@ class _Prepared:
     blocks: dict[str, slice]
     masked: dict[str, Masked]
     static: bool
+
+    def counts(self) -> Metrics:
+        """Return the number of tokens, and with a fixed shape, the numbers of tokens and masks that it cuts."""
+        counts = {"tokens": self.packed.num_tokens.detach()}
+        if self.static:
+            counts["tokens_cut"] = self.packed.cut.detach()
+            if self.masked:
+                counts["masks_cut"] = torch.stack([masked.cut for masked in self.masked.values()]).sum()
+        return counts
 
     def masked_tokens(self) -> dict[str, Tensor]:
         """Return the number of masked tokens on this rank, (), by the objective that masks them."""
@@ -150,7 +159,7 @@ class Learner(nn.Module):
 
         With `cached`, the first contrastive loss carries the gradients of all of them.
         """
-        prepared = self._prepare(batches, turn)
+        prepared = self.prepare(batches, turn)
         forward = self._encode(prepared)
         losses: dict[str, Tensor] = dict(cached.losses) if cached else {}
         metrics: Metrics = dict(cached.metrics) if cached else {}
@@ -165,12 +174,7 @@ class Learner(nn.Module):
             context = prepared.requests[objective.name].context
             losses[objective.name], named = objective.weighted_loss(encoded, context, share)
             metrics |= named
-        metrics["tokens"] = prepared.packed.num_tokens.detach()
-        if prepared.static:
-            metrics["tokens_cut"] = prepared.packed.cut.detach()
-            if prepared.masked:
-                metrics["masks_cut"] = torch.stack([masked.cut for masked in prepared.masked.values()]).sum()
-        return losses, metrics
+        return losses, metrics | prepared.counts()
 
     def cache(
         self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
@@ -183,7 +187,7 @@ class Learner(nn.Module):
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:
             with torch.no_grad():
-                prepared = self._prepare(batches, turn)
+                prepared = self.prepare(batches, turn)
                 objectives, vectors = prepared.objectives, None
                 if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
                     forward = self._encode(prepared)
@@ -193,7 +197,8 @@ class Learner(nn.Module):
         return cache(parts, objectives, measured)
 
     @torch.no_grad()
-    def _prepare(self, batches: Mapping[str, Batch], turn: str) -> _Prepared:
+    def prepare(self, batches: Mapping[str, Batch], turn: str = ALL) -> Prepared:
+        """Return a micro-batch as the encoder takes it: the objectives' spans, views and masks, in a step's shape."""
         objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
         complete = len(objectives) == len(self.of_turn(turn))
         budget = self.budgets.get(turn) if complete else None
@@ -211,9 +216,9 @@ class Learner(nn.Module):
         for name, request in requests.items():
             for block, masking in request.masking.items():
                 packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
-        return _Prepared(objectives, requests, packed, blocks, masked, budget is not None)
+        return Prepared(objectives, requests, packed, blocks, masked, budget is not None)
 
-    def _encode(self, prepared: _Prepared) -> Forward:
+    def _encode(self, prepared: Prepared) -> Forward:
         blocks = [block for request in prepared.requests.values() for block in request.sequences.values()]
         hidden = self.encoder(prepared.packed, self._patches(blocks, prepared.packed))
         return Forward(self.encoder, prepared.packed, hidden, prepared.blocks, prepared.masked)

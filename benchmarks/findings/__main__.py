@@ -50,13 +50,7 @@ def parser() -> terminal.Parser:
     add("--scale", choices=list(SCALES), default=SMALL, help="sizes of encoder, batches and data (default small)")
     add("--work", type=Path, metavar="DIR", help="folder of all parts; the same folder goes on")
     add("--prepare", action="store_true", help="make the data in --work, which may then travel, and stop; needs Beam")
-    add(
-        "--minutes",
-        type=float,
-        default=0,
-        metavar="M",
-        help="stop after so many minutes, as Ctrl-C would (default never)",
-    )
+    add("--minutes", type=float, default=0, metavar="M", help="begin to stop after M minutes; saving takes one more")
     add("--seeds", type=int, default=3, metavar="N", help="seeds of each system (default 3)")
     add("--systems", metavar="LIST", help="systems to train, separated by commas (default: the scale's with data)")
     add("--at-once", type=int, metavar="N", help="systems to train at a time (default: the scale's; 1 on a CPU)")
@@ -67,9 +61,7 @@ def parser() -> terminal.Parser:
     add("--synonyms", type=Path, metavar="FILE", help="list of synonyms, for CLEAR's substitution")
     names = " or ".join(map(str, RESULTS.values()))
     add("--output", type=Path, metavar="FILE", help=f"JSON result (default {names})")
-    add(
-        "--write-docs", action="store_true", help="write docs/findings.md and its plots from the results of both scales"
-    )
+    add("--write-docs", action="store_true", help="write docs/findings.md and its plots from all scales' results")
     return root
 
 
@@ -82,7 +74,7 @@ def read_results(output: Path, scale: str) -> dict[str, Any]:
 def study(options: argparse.Namespace, output: Path) -> int:
     """Run what the options ask for, and write the result; return the exit code."""
     scale = SCALES[options.scale]
-    given = {} if options.text else datasets.prepared(options.work)
+    given = {} if options.text or options.prepare else datasets.prepared(options.work)
     for name, path in given.items():
         setattr(options, name, getattr(options, name) or path)
     needed = ("data",) if given else ("text", "sentences", "data")
@@ -98,9 +90,9 @@ def study(options: argparse.Namespace, output: Path) -> int:
 
 def work(options: argparse.Namespace) -> int:
     """Do what the options ask for; return the exit code."""
-    for name in ("minutes", "seeds", "at_once"):
-        if (value := getattr(options, name)) and value < 0:
-            raise UsageError(f"--{name.replace('_', '-')} {value:g} is negative")
+    for name, least in {"minutes": 0, "seeds": 1, "at_once": 1}.items():
+        if (value := getattr(options, name)) is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')} {value:g} must be at least {least}")
     output, code = options.output or RESULTS[options.scale], 0
     if options.work:
         code = study(options, output)

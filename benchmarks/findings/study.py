@@ -90,6 +90,8 @@ class Study:
             self.systems = {name: system for name, system in self.systems.items() if "subs" not in name.split("-")}
         if left := [name for name in chosen if name not in self.systems]:
             terminal.notice(f"without their data, these are left out: {', '.join(left)}")
+        if not self.systems:
+            raise UsageError("no system has its data")
         self.patches: dict[str, int] = {}
         self.is_stopped = False
 
@@ -105,9 +107,10 @@ class Study:
                 self.train_and_score()
         except TimeUpError:
             self.is_stopped = True
-        hours = self.add_hours((time.time() - start) / 3600)
+        finally:
+            hours = self.add_hours((time.time() - start) / 3600)
         scored = {name: self.finished(name) for name in self.systems}
-        num_seeds = min(map(len, scored.values()), default=0)
+        num_seeds = min(map(len, scored.values()))
         if self.is_stopped:
             done = f"{sum(map(len, scored.values()))} of {self.options.seeds * len(scored)} runs are finished"
             terminal.notice(f"stopped after {self.options.minutes:g} minutes: {done}; the same command continues")
@@ -160,16 +163,27 @@ class Study:
         several(lambda each: self.score(*each, data), list(self.beside().items()), self.at_once)
         for name, system in self.systems.items():
             self.write_recipe(name, system, {"path": str(self.base)})
+        failed: list[CommandError] = []
         for num_seeds in range(1, self.options.seeds + 1):
-            for names in self.sweeps():
-                self.sweep(names, num_seeds, data)
+            for names in self.sweeps(num_seeds - 1):
+                try:
+                    self.sweep(names, num_seeds, data)
+                except CommandError as error:
+                    failed.append(error)
+        if failed:
+            raise CommandError(f"{'; '.join(map(str, failed))}; --systems can leave a system out", 1)
 
     def transfers(self, name: str) -> bool:
         return self.scale.transfers or needs_transfer(name)
 
-    def sweeps(self) -> list[list[str]]:
-        """Return the names of the systems that are swept over together: those with transfer tasks, and the others."""
-        parts = [[name for name in self.systems if self.transfers(name) == each] for each in (True, False)]
+    def sweeps(self, num_scored: int) -> list[list[str]]:
+        """Return the names of the systems that are swept over together: those with transfer tasks, and the others.
+
+        Args:
+            num_scored: the seeds before this one; a system that failed with one of them is left out.
+        """
+        names = [name for name in self.systems if len(self.finished(name)) >= num_scored]
+        parts = [[name for name in names if self.transfers(name) == each] for each in (True, False)]
         return [names for names in parts if names]
 
     def recipe_file(self, name: str) -> Path:
@@ -229,7 +243,7 @@ class Study:
         line = ["--model", model, "--name", name, "--tasks", f"transfer,{FROZEN}", "--data", str(data), "--quiet"]
         line += ["--output", str(folder), "--protocol", "fast", "--allow-missing"]
         if not (folder / results.RESULTS).is_file():
-            run_module("clearspan.eval", line, "python -m clearspan.eval")
+            run_module("clearspan.eval", line, "python -m clearspan.eval", quiet=self.at_once > 1)
 
     def sweep(self, names: Sequence[str], num_seeds: int, data: Path) -> None:
         """Train and score systems with the first seeds; those that are finished stay as they are."""

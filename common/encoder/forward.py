@@ -26,10 +26,14 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
         base: a transformers base model whose attention is `PACKED_ATTENTION`.
         positions: (1, T), the position ids of the rows, as the model counts them.
     """
-    options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # a decoder's, of no use here
-    output = base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
-    hidden: Tensor = output.last_hidden_state[0]
+    hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
     return hidden
+
+
+def output(base: Any, packed: Packed, positions: Tensor) -> Any:
+    """Return all that the base model returns, as `states` does."""
+    options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # a decoder's, of no use here
+    return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
 
 
 @torch.no_grad()

@@ -1,6 +1,9 @@
-"""Models in local folders, loaded by sentence-transformers, which alone determines the embeddings.
+"""Models in local folders, loaded by sentence-transformers, whose `encode` determines the embeddings.
 
-    folder -> settings checked -> SentenceTransformer -> weights checked -> Model.encode(texts) -> embeddings
+    folder -> settings checked -> SentenceTransformer -> weights checked -> PackedModel -> Model.encode(texts)
+
+They are computed without padding (`common.encoder.packed`), and by the library itself for what cannot run packed: a
+line says so.
 
 A special token that a text spells out is text here, as in the shards that a model is trained on. The library would
 read it as a special token. It stays so in a model with a prompt that spells out one.
@@ -11,7 +14,8 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +26,56 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 
+from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
+from clearspan.common.encoder.packed import PackedModel
 from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.encoder.reading import LONGEST, Reader
+from clearspan.common.encoder.reading import Reader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
     check_modules,
     check_tokenizer,
     check_transformer,
+    model_name,
     read_modules,
     refusing,
 )
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.progress import Bar
 from clearspan.common.special_tokens import read_special_as_text, spell_special
+from clearspan.common.terminal import warn
 
 
 class Model(FolderEncoder):
     """A sentence-transformers model.
+
+    Args:
+        packed: the model run packed; None: the library runs it.
 
     Attributes:
         modules: the library's model.
         reader: reader of texts; None if the first module is no transformer.
     """
 
-    def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        modules: SentenceTransformer,
+        folder: Path,
+        settings: Mapping[str, str],
+        packed: PackedModel | None = None,
+    ) -> None:
         dim = int(modules.truncate_dim or modules.get_embedding_dimension())
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
-        self.modules, first = modules, modules[0]
+        self.modules, self.packed, first = modules, packed, modules[0]
         self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
+        self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
+        if self.packed is not None and self.reader is not None:
+            return stream.embed(self.reader, self.packed, texts, prompt, batch_tokens, progress)
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         tokens = self.reader.read(texts, prompt) if self.reader else None
         read = tokens.lengths.tolist() if tokens else [len(text) for text in texts]
@@ -68,6 +88,15 @@ class Model(FolderEncoder):
                 bar.update(sum(read[row] for row in rows))
         return Embedded(out, tokens.is_truncated if tokens else np.zeros(len(texts), bool))
 
+    def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        if self.packed is None or self.reader is None:
+            return super()._embed_windows(windows, batch_tokens, prompt)
+
+        def guard() -> AbstractContextManager[None]:
+            return refusing(f"{self.name}: cannot encode every text")
+
+        return stream.embedded(self.reader, self.packed, windows, prompt, batch_tokens, guard)
+
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
         device = self.modules.device
@@ -76,9 +105,7 @@ class Model(FolderEncoder):
 
     @property
     def most_tokens(self) -> int | None:
-        if self.reader is None or self.reader.limit >= LONGEST:
-            return None
-        return self.reader.limit - int(self.modules[0].tokenizer.num_special_tokens_to_add())
+        return None if self.reader is None else self.reader.most_tokens
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         first = self.modules[0]
@@ -116,7 +143,7 @@ def load(
     check_modules(folder, modules)
     with refusing(f"{folder}: no usable model"):
         with quiet_transformers():
-            loaded = _load(folder, device, pooling, precision)
+            loaded = _load(folder, device, pooling)
         folders = {module.name: module.folder for module in modules}
         for name, module in loaded.named_children():
             module_folder = folders.get(name, folder)
@@ -127,14 +154,19 @@ def load(
             if isinstance(module, StaticEmbedding):
                 check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
         _read_special_as_text(loaded, Prompts.read(folder))
+        packed = _packed(loaded, folder)
         # The type of device affects embeddings in bfloat16.
         settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
-        model = Model(loaded, folder, SPECIAL_TOKENS | settings)
+        if precision == "bf16":
+            _round(loaded)
+            # Beside the library's, sums in another order differ in the third digit; in fp32 in the seventh.
+            settings |= {"forward": "packed"} if packed else {}
+        model = Model(loaded, folder, SPECIAL_TOKENS | settings, packed)
         model.encode(["a text", "another text to try it on"])
     return model
 
 
-def _load(folder: Path, device: str, pooling: str, precision: str) -> SentenceTransformer:
+def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     # load_model names weights of another shape; the library's own error names none.
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
@@ -144,17 +176,29 @@ def _load(folder: Path, device: str, pooling: str, precision: str) -> SentenceTr
         tokenizer: Any = modules[0].tokenizer
         if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        loaded = SentenceTransformer(modules=modules, device=device)
-    else:
-        loaded = SentenceTransformer(str(folder), device=device, model_kwargs=weights, **safe)
-    if precision == "bf16":
-        for module in loaded:
-            if isinstance(module, Transformer):
-                # Buffers stay in float32: rounding would shift the angles of rotary positions.
-                for weight in module.parameters():
-                    weight.data = weight.data.bfloat16()
-                module.register_forward_hook(as_float32)
-    return loaded
+        return SentenceTransformer(modules=modules, device=device)
+    return SentenceTransformer(str(folder), device=device, model_kwargs=weights, **safe)
+
+
+def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
+    """Return the model run packed; if it cannot, print why and return None."""
+    if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
+        return None
+    try:
+        return PackedModel(loaded)
+    except EncoderError as error:
+        warn(f"{model_name(folder)}: with padding, by sentence-transformers: {error}")
+        return None
+
+
+def _round(loaded: SentenceTransformer) -> None:
+    """Round the weights of transformers to bfloat16, those that are shared too; later modules stay in float32."""
+    for module in loaded:
+        if isinstance(module, Transformer):
+            # Buffers stay in float32: rounding would shift the angles of rotary positions.
+            for weight in module.parameters():
+                weight.data = weight.data.bfloat16()
+            module.register_forward_hook(as_float32)
 
 
 def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:

@@ -26,11 +26,12 @@ def _is_available() -> bool:
 ONEDNN = _is_available()
 
 
-class Linear(nn.Module):
+class Linear(nn.Linear):
     """A linear layer that shares the weights of another one: fp32 on a CPU by oneDNN, everything else by torch."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
 
     def forward(self, x: Tensor) -> Tensor:

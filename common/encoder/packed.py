@@ -4,14 +4,10 @@
 
 The transformer's modules are copied and its weights are shared, so the library's model stays as it is, and the way for
 what cannot run packed. `check_packing` compares the two at load.
-
-On a CPU, a batch is cut into smaller ones, sorted by length: the states of a batch stay in a core's cache, texts of one
-length share a call of attention, and the number of rows is one of a few, since oneDNN prepares each product of another
-size anew.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,21 +26,23 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from clearspan.common.allocator import keep_blocks
-from clearspan.common.encoder import relative
+from clearspan.common.allocator import keep_blocks, keep_few_kernels
+from clearspan.common.encoder import packed_batches, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
-from clearspan.common.encoder.forward import UNLIMITED, check_packing, states
+from clearspan.common.encoder.forward import UNLIMITED, check_packing, output
 from clearspan.common.encoder.linear import replace_linear
-from clearspan.common.encoder.packing import Packed, pack
+from clearspan.common.encoder.packing import Packed
+from clearspan.common.encoder.pooling import FirstLast
+from clearspan.common.encoder.token_pooling import first as first_states
 from clearspan.common.encoder.token_pooling import pooled
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 
-CPU_TOKENS = 2048
-"""Most tokens of a forward on a CPU, unless one text has more."""
-ROWS = 16
-"""On a CPU, the number of rows of a forward is a multiple of this."""
+LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
+HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
+"""Heads that take the state of the first token of each sequence."""
+DEVICES = ("cpu", "cuda")
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Modules after the pooling, which are the library's own."""
 
@@ -65,8 +63,25 @@ class PackedTransformer:
 
     def __call__(self, packed: Packed) -> Tensor:
         """Return the states of a packed batch, (T, h)."""
+        hidden: Tensor = self.output(packed).last_hidden_state[0]
+        return hidden
+
+    def output(self, packed: Packed) -> Any:
+        """Return what the transformer returns."""
         self._current.packed = packed
-        return states(self.model, packed, packed.positions[None] + self._first_position)
+        return output(self.model, packed, packed.positions[None] + self._first_position)
+
+    def first_and_last(self, packed: Packed) -> Tensor:
+        """Return the mean of the first layer's states and the last one's, (T, h) fp32."""
+        layers = self.output(packed).hidden_states
+        mean: Tensor = (layers[1][0].float() + layers[-1][0].float()) / 2
+        return mean
+
+    def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
+        """Return the output of the transformer's head for the first token of each sequence, (N, h)."""
+        head = self.model.pooler
+        vectors: Tensor = head(first_states(hidden, packed)[:, None].to(hidden.dtype))
+        return vectors.float()
 
 
 class PackedModel:
@@ -83,19 +98,24 @@ class PackedModel:
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
-        first, *after = model
-        _check_transformer(first)
+        first, *after = list(model)
+        transformer, output_name = _checked_transformer(first)
+        self.dim = int(model.truncate_dim or model.get_embedding_dimension() or 0)
         self._weights = after.pop(0).emb_layer if after and isinstance(after[0], WordWeights) else None
-        if not after or not isinstance(after[0], Pooling):
-            raise EncoderError(f"{_names(model)} have no Pooling after the Transformer")
-        self._pooling, self._after = after[0], after[1:]
-        for module in self._after:
+        self._pooling: Pooling | FirstLast | None = None  # the transformer's head pools
+        if output_name == LAST_STATES:
+            if not after or not isinstance(after[0], (Pooling, FirstLast)):
+                raise EncoderError(f"{_names(model)} have no Pooling after the Transformer")
+            self._pooling = after.pop(0)
+        self._after = after
+        for module in after:
             if type(module) not in AFTER or not _takes_embeddings(module):
                 raise EncoderError(f"its module {type(module).__name__} is not applied to packed texts")
-        transformer = first.model
+        if transformer.device.type not in DEVICES:
+            raise EncoderError(f"packed texts are embedded on {' and '.join(DEVICES)}, not on {transformer.device}")
         if transformer.device.type == "cpu":
             keep_blocks()
-        self.dim = int(model.truncate_dim or model.get_embedding_dimension())
+            keep_few_kernels()
         self._forward = PackedTransformer(transformer)
 
         def alone(ids: Tensor) -> Tensor:
@@ -118,61 +138,48 @@ class PackedModel:
             lengths: (n,), the number of ids of each text, on the host.
             prompt_tokens: ids at the beginning of each text that a pooling without the prompt leaves out.
         """
-        if ids.device.type != "cpu":
-            return self._embedded(pack(ids.long(), lengths), prompt_tokens)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        out = torch.empty((len(lengths), self.dim))
-        for rows in small_batches(lengths):
-            sizes = lengths[rows]
-            starts = np.repeat(ends[rows] - np.cumsum(sizes), sizes)
-            filler = -len(starts) % ROWS
-            batch = torch.zeros(len(starts) + filler, dtype=torch.int64)
-            batch[: len(starts)] = ids[torch.from_numpy(starts + np.arange(len(starts)))]
-            packed = pack(batch, np.append(sizes, filler) if filler else sizes)
-            out[torch.from_numpy(rows)] = self._embedded(packed, prompt_tokens)[: len(rows)]
-        return out
+        return packed_batches.embedded(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
     def _embedded(self, packed: Packed, prompt_tokens: int) -> Tensor:
-        if not len(packed.ids):
-            hidden = torch.zeros((1, self._pooling.embedding_dimension), device=packed.ids.device)
-        else:
-            hidden = self._forward(packed)
+        is_both = isinstance(self._pooling, FirstLast)
+        hidden = self._forward.first_and_last(packed) if is_both else self._forward(packed)
         return self._finished(hidden, packed, prompt_tokens)
 
     @in_fp32
     def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
         """Return the embeddings of sequences from their states: (T, h) -> (N, dim)."""
-        modes, skipped = self._pooling.pooling_mode, 0 if self._pooling.include_prompt else prompt_tokens
-        weights = None if self._weights is None else self._weights(packed.ids)[:, 0].float()
-        vectors = [
-            pooled(hidden, packed, mode, skipped, weights) for mode in ([modes] if isinstance(modes, str) else modes)
-        ]
-        features = {"sentence_embedding": torch.cat(vectors, dim=1) if len(vectors) > 1 else vectors[0]}
+        features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
         for module in self._after:
             features = module(features)
         return features["sentence_embedding"][:, : self.dim]
 
+    def _pooled(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
+        if self._pooling is None:
+            return self._forward.through_head(hidden, packed)
+        if isinstance(self._pooling, FirstLast):
+            return pooled(hidden, packed, "mean")
+        modes, skipped = self._pooling.pooling_mode, 0 if self._pooling.include_prompt else prompt_tokens
+        weights = None if self._weights is None else self._weights(packed.ids)[:, 0].float()
+        modes = (modes,) if isinstance(modes, str) else modes
+        return torch.cat([pooled(hidden, packed, mode, skipped, weights) for mode in modes], dim=1)
 
-def small_batches(lengths: NDArray[np.integer[Any]], most: int = CPU_TOKENS) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of texts, shortest first, in batches of at most `most` tokens; a longer one is alone."""
-    order = np.argsort(lengths, kind="stable")
-    ends, first = np.cumsum(lengths[order], dtype=np.int64), 0
-    while first < len(order):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield order[first:last]
-        first = last
 
+def _checked_transformer(first: Any) -> tuple[Any, str]:
+    """Return the transformer of the library's first module, and the name of the output that is embedded.
 
-def _check_transformer(first: Any) -> None:
-    """Raise EncoderError if the library's first module does more than to return a transformer's last states."""
+    Raises:
+        EncoderError: the module does more than to return the last states, or what a known head makes of them.
+    """
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
         raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")
     text = first.modality_config.get("text", {})
-    if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
-        raise EncoderError(f"it embeds with the transformer's {text.get('method_output_name')}, not its last states")
+    name = text.get("method_output_name")
+    has_head = type(getattr(first.model, "pooler", None)).__name__ in HEADS
+    if text.get("method") != "forward" or name not in ((LAST_STATES, HEAD_OUTPUT) if has_head else (LAST_STATES,)):
+        raise EncoderError(f"it embeds with the transformer's {name}, which packed texts do not have")
     if first.query_expansion is not None:
         raise EncoderError("it expands queries")
+    return first.model, str(name)
 
 
 def _takes_embeddings(module: nn.Module) -> bool:

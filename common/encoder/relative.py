@@ -7,6 +7,7 @@ T5 hands the bias to the attention function that is set. MPNet has an attention 
 that function.
 """
 
+import threading
 import types
 from typing import Any
 
@@ -18,8 +19,8 @@ from clearspan.common.encoder.attention import packed_attention
 from clearspan.common.encoder.packing import Packed
 
 
-class Current:
-    """The batch of the current forward, for modules to which the model does not hand it."""
+class Current(threading.local):
+    """The batch of a thread's current forward, for modules to which the model does not hand it."""
 
     packed: Packed
 
@@ -32,7 +33,7 @@ def adapt(base: nn.Module) -> Current:
             _compute_for_longest(module, "compute_position_bias", _of_mpnet, current)
         elif isinstance(module, MPNetSelfAttention):
             module.forward = types.MethodType(_attend, module)
-            module.current = current  # type: ignore[assignment]
+            module.current = current
         elif getattr(module, "has_relative_attention_bias", False) and hasattr(module, "compute_bias"):
             _compute_for_longest(module, "compute_bias", _of_t5, current)
     return current

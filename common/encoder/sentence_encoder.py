@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -125,9 +125,11 @@ class FolderEncoder(Encoder):
     Attributes:
         folder: the model's folder. name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+        is_packed: whether a transformer runs without padding; None for a model without one.
     """
 
     folder: Path
+    is_packed: bool | None = None
 
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
@@ -166,6 +168,21 @@ class FolderEncoder(Encoder):
             prompt = self.prompts.of_side(OTHER)
         with refusing(f"{self.name}: cannot encode every text"):
             return self._embed(texts, batch_tokens, progress, prompt)
+
+    def embed_windows(
+        self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str | None = None
+    ) -> Iterator[Embedded]:
+        """Yield what `embed` returns for each window of texts, in order.
+
+        Windows are taken a few ahead, so that they are tokenized while others are computed.
+        """
+        if prompt is None:
+            prompt = self.prompts.of_side(OTHER)
+        return self._embed_windows(windows, batch_tokens, prompt)
+
+    def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        for window in windows:
+            yield self.embed(window, batch_tokens, prompt=prompt)
 
     @property
     def most_tokens(self) -> int | None:

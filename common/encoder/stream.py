@@ -1,16 +1,13 @@
-"""Embed any number of texts: tokenized ahead of the device, in batches without padding, in order.
+"""Embed any number of texts with a model in this process: windows of tokens to batches without padding, and back.
 
-    texts -> windows -> ids (in a thread, ahead) -> sorted by length -> batches of tokens -> vectors -> rows in order
+    window of tokens (`common.encoder.ahead`) -> sorted by length -> batches of tokens -> vectors -> rows in order
 
-Memory holds a few windows, however many texts there are. A vector depends on the texts of its window, in its last
-digits, and not on threads. On CUDA the host never waits for a batch: ids are copied from pinned memory, and vectors
-back to it, while the next window is computed.
+A vector depends on the texts of its window, in its last digits, and not on threads. On CUDA the host never waits for a
+batch: ids are copied from pinned memory, and vectors back to it, while the next window is computed.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from contextlib import nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -18,18 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clearspan.common.encoder import ahead
 from clearspan.common.encoder.batching import batches_in_order
-from clearspan.common.encoder.reading import Reader, Tokens
 from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.encoder.tokens import TokenReader, Tokens
 from clearspan.common.progress import Bar
 from clearspan.common.ragged import Ragged, bounds
-
-WINDOW_TEXTS, WINDOW_CHARACTERS = 8192, 1 << 22
-"""A window ends at this many texts, or with the text that brings it to this many characters."""
-AHEAD = 2
-"""Number of windows that are tokenized ahead of the device."""
-IN_FLIGHT = 2
-"""Number of windows whose vectors the device computes before the first of them is read."""
 
 
 class PackedModel(Protocol):
@@ -43,22 +34,8 @@ class PackedModel(Protocol):
         """Return the embeddings of n texts in the given order, (n, dim) float32 on the device."""
 
 
-def windows(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in order, in windows of limited size."""
-    window: list[str] = []
-    characters = 0
-    for text in texts:
-        window.append(text)
-        characters += len(text)
-        if len(window) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
-
-
 def embed(
-    reader: Reader, model: PackedModel, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
+    reader: TokenReader, model: PackedModel, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
 ) -> Embedded:
     """Return the embeddings of texts, and which of them were truncated.
 
@@ -67,63 +44,40 @@ def embed(
         batch_tokens: largest number of tokens of a batch; a longer text has a batch of its own.
         progress: show a progress bar.
     """
-    vectors = np.empty((len(texts), model.dim), np.float32)
+    vectors, row = np.empty((len(texts), model.dim), np.float32), 0
     with Progress(texts, not progress) as bar:
-        made = list(embedded(reader, model, windows(texts), prompt, batch_tokens, vectors, bar))
+
+        def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
+            nonlocal row
+            bar.read(window, tokens)
+            rows = slice(row, row := row + len(tokens))
+            return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
+
+        made = list(ahead.embedded(reader, started, ahead.windows(texts), prompt))
     return Embedded(vectors, np.concatenate([np.empty(0, bool), *(each.truncated for each in made)]))
 
 
 def embedded(
-    reader: Reader,
+    reader: TokenReader,
     model: PackedModel,
     texts: Iterable[Sequence[str]],
     prompt: str,
     batch_tokens: int,
-    vectors: NDArray[np.float32] | None = None,
-    bar: "Progress | None" = None,
+    guard: ahead.Guard = nullcontext,
 ) -> Iterator[Embedded]:
-    """Yield what `embed` returns for each window of texts, in order.
+    """Yield what `embed` returns for each window of texts, in order, as `ahead.embedded` does."""
 
-    The windows are taken from `texts` in the caller's thread, a few before the one whose embeddings are yielded.
+    def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
+        return Window(model, tokens, batch_tokens)
 
-    Args:
-        vectors: an array for the embeddings of all windows, of which each window's are a part; None: one each.
-    """
-    upcoming, row = iter(texts), 0
-    first = list(islice(upcoming, 2))
-
-    def started(window: Sequence[str], tokens: Tokens) -> _Running:
-        nonlocal row
-        rows = slice(row, row := row + len(tokens))
-        own = np.empty((len(tokens), model.dim), np.float32) if vectors is None else vectors[rows]
-        if bar is not None:
-            bar.read(window, tokens)
-        return _Running(model, tokens, batch_tokens, own, None if bar is None else bar.update)
-
-    if len(first) < 2:  # a thread would take longer than a few texts
-        yield from (started(window, reader.read(window, prompt)).result() for window in first)
-        return
-    reading: deque[tuple[Sequence[str], Future[Tokens]]] = deque()
-    running: deque[_Running] = deque()
-    thread = ThreadPoolExecutor(1, "tokenization")
-    try:
-        for window in chain(first, upcoming, [None] * (AHEAD + IN_FLIGHT)):
-            if window is not None:
-                reading.append((window, thread.submit(reader.read, window, prompt)))
-            if reading and (window is None or len(reading) > AHEAD):
-                next_window, tokens = reading.popleft()
-                running.append(started(next_window, tokens.result()))
-            if running and (len(running) == IN_FLIGHT or (window is None and not reading)):
-                yield running.popleft().result()
-    finally:
-        thread.shutdown(cancel_futures=True)
+    return ahead.embedded(reader, started, texts, prompt, guard)
 
 
-class _Running:
-    """A window on the device, whose batches have been started, on a CPU computed.
+class Window:
+    """A window on the device, whose batches have been started; on a CPU they are computed.
 
     Args:
-        vectors: what the embeddings are written to, (n, dim) float32.
+        vectors: what the embeddings are written to, (n, dim) float32; None: a new array.
         done: called with the number of tokens of each batch.
     """
 
@@ -132,9 +86,10 @@ class _Running:
         model: PackedModel,
         tokens: Tokens,
         batch_tokens: int,
-        vectors: NDArray[np.float32],
-        done: Callable[[int], object] | None,
+        vectors: NDArray[np.float32] | None = None,
+        done: Callable[[int], object] | None = None,
     ) -> None:
+        vectors = np.empty((len(tokens), model.dim), np.float32) if vectors is None else vectors
         self._embedded = Embedded(vectors, tokens.is_truncated)
         self._order = np.argsort(-tokens.lengths, kind="stable")  # longest first: what needs most memory fails first
         ordered, lengths = Ragged(tokens.ids, bounds(tokens.lengths)).take(self._order), tokens.lengths[self._order]
@@ -142,7 +97,7 @@ class _Running:
         ids = torch.from_numpy(ordered.values)
         if not is_host:
             ids = (ids.pin_memory() if model.device.type == "cuda" else ids).to(model.device, non_blocking=True)
-        made = []
+        made = [torch.empty((0, model.dim), device=model.device)]
         with torch.inference_mode():
             for rows in batches_in_order(lengths, batch_tokens):
                 first, last = ordered.offsets[rows.start], ordered.offsets[rows.stop]
@@ -156,7 +111,7 @@ class _Running:
             self._copying = None if is_host else _Copying(torch.cat(made))
 
     def result(self) -> Embedded:
-        """Wait for the vectors, and return them in the texts' order."""
+        """Wait for the embeddings, and return them in the texts' order."""
         if self._copying is not None:
             self._embedded.vectors[self._order] = self._copying.result()
         return self._embedded
@@ -169,7 +124,7 @@ class _Copying:
         on_cuda = tensor.is_cuda
         self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_cuda)
         self._copy.copy_(tensor, non_blocking=on_cuda)
-        self._done = torch.cuda.Event() if on_cuda else None
+        self._done = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
         if self._done is not None:
             self._done.record(torch.cuda.current_stream(tensor.device))
 

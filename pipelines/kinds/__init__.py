@@ -8,10 +8,12 @@ A new kind is one file here, whose class the command finds by itself, and a line
 kind from outside this package is named as `module:Class`. The plan, the Beam graph and the readers serve all kinds.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -188,6 +190,14 @@ class Kind(Options, ABC):
         Raises:
             PipelineError: a resource is unusable.
         """
+
+    def beside(self, processes: int) -> AbstractContextManager[None]:
+        """Return a context around a run on this machine, with what its processes share.
+
+        Raises:
+            PipelineError: it cannot be made.
+        """
+        return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
         """Return the error for a run that keeps no record: the counts by reason, and what to do about the first."""

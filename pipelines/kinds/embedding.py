@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.common import same_text
-from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
+from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
@@ -56,6 +58,36 @@ class Text(NamedTuple):
         return f"{self.title} {self.text.strip()}".strip()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """A window of texts.
+
+    Attributes:
+        embedded: what is embedded of each text.
+        new: the texts to embed, each once.
+        place: row of each text among the new ones and those whose vectors are known, in this order.
+        known: the vectors that are known; None without any.
+    """
+
+    texts: list[Text]
+    embedded: list[str]
+    new: list[str]
+    place: dict[str, int]
+    known: pa.RecordBatch | None
+
+    @classmethod
+    def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
+        """Return a window; `old` has the vectors that are known."""
+        embedded = [text.embedded for text in texts]
+        new, known, table = list(dict.fromkeys(embedded)), list[str](), None
+        if old is not None:
+            rows = old.rows([text_id(text.encode()) for text in new])
+            known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
+            new = [text for text, row in zip(new, rows, strict=True) if row < 0]
+            table = old.vectors(rows[rows >= 0]) if known else None
+        return cls(texts, embedded, new, {text: row for row, text in enumerate([*new, *known])}, table)
+
+
 @dataclasses.dataclass
 class VectorWorker:
     """Worker of the kind `vectors`.
@@ -66,7 +98,7 @@ class VectorWorker:
     """
 
     kind: VectorOptions
-    model: FolderEncoder
+    model: FolderEncoder | SharedModel
     batch_tokens: int
     old: Copied | None = None
 
@@ -75,8 +107,19 @@ class VectorWorker:
         texts = tally.made(records, lambda record: self._text(record, tally))
         if self.kind.chunk_tokens is not None:
             texts = self._chunked(texts, tally)
-        for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            yield from self._embedded(window, tally)
+        ahead: deque[_Window] = deque()
+
+        def new() -> Iterator[list[str]]:
+            for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
+                ahead.append(_Window.of(window, self.old))
+                yield ahead[-1].new
+
+        made = self.model.embed_windows(new(), self.batch_tokens, self.kind.prompt)
+        try:
+            for embedded in made:
+                yield from self._examples(ahead.popleft(), embedded, tally)
+        except EncoderError as error:
+            raise PipelineError(one_line(error)) from None
 
     def _text(self, record: Record, tally: Tally) -> Text | None:
         """Return the text of a record; count one that is empty."""
@@ -117,43 +160,33 @@ class VectorWorker:
                     part = text.text[start:end]
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
-    def _embedded(self, window: list[Text], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _examples(self, window: "_Window", made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
-        embedded = [text.embedded for text in window]
-        new, table = list(dict.fromkeys(embedded)), None
-        if self.old is not None:
-            rows = self.old.rows([text_id(text.encode()) for text in new])
-            known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
-            new = [text for text, row in zip(new, rows, strict=True) if row < 0]
-            table = self.old.vectors(rows[rows >= 0]) if known else None
-        place = {text: row for row, text in enumerate([*new, *(known if table else [])])}
-        is_finite, truncated = np.ones(len(place), bool), np.zeros(len(place), bool)
-        if new:
-            made, is_finite[: len(new)], truncated[: len(new)] = self._made(new)
-            table = pa.concat_batches([made, table]) if table else made
+        number = len(window.new)
+        is_finite, truncated = np.ones(len(window.place), bool), np.zeros(len(window.place), bool)
+        table, truncated[:number] = window.known, made.truncated
+        if number:
+            stored, is_finite[:number] = self._stored(made)
+            table = pa.concat_batches([stored, table]) if table else stored
         assert table is not None
         kept = []
-        for text, whole in zip(window, embedded, strict=True):
-            if is_finite[place[whole]]:
+        for text, whole in zip(window.texts, window.embedded, strict=True):
+            if is_finite[window.place[whole]]:
                 kept.append((text, whole))
-                tally.counts.count("truncated", int(truncated[place[whole]]))
+                tally.counts.count("truncated", int(truncated[window.place[whole]]))
             else:
                 tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
         tally.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
-            yield self._batch(kept[first : first + size], place, table)
+            yield self._batch(kept[first : first + size], window.place, table)
 
-    def _made(self, texts: list[str]) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-        """Return the vectors of texts as they are stored, (n,), and which are finite and which texts truncated."""
-        try:
-            made = self.model.embed(texts, self.batch_tokens, prompt=self.kind.prompt)
-        except EncoderError as error:
-            raise PipelineError(one_line(error)) from None
+    def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Return vectors as they are stored, (n,), and which are finite."""
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
-        return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1), made.truncated
+        return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
     def _batch(self, window: list[tuple[Text, str]], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
         texts = [text for text, _ in window]

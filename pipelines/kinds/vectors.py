@@ -9,36 +9,40 @@ are embedded without the prompt: the text, or as in BEIR its title, a space and 
 sentence-transformers' `encode_document`, to 1e-5 in float32: the model's prompt of documents, or the one that is
 chosen, is before each text. A text whose vector is not finite is a bad record.
 
-The model is loaded once in each worker process and is not copied into the dataset: the fingerprint holds the hash of
-its files, which each worker compares with the folder that it loads. (Beam's RunInference would pass every text and
+The model is not copied into the dataset: the fingerprint holds the hash of its files, which each process compares with
+the folder that it loads. On a CPU each worker loads the model. A GPU has one process with the model, which all workers
+of this machine feed (`kinds.model_processes`); a run in one process, and workers of other runners, load it themselves.
+(Beam's RunInference would pass every text and
 vector through Beam and batch texts as they arrive; a unit could then neither sort them by length nor end with the same
 bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the number of
 processes. A static model (`common.encoder.static`) has no batches, and needs neither torch nor
 sentence-transformers.
 """
 
+import contextlib
 import dataclasses
 import functools
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from clearspan.common.compute import AUTO, Compute, resolve, resolve_device
+from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder import static
-from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import DOCUMENT, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.common.model_folder import EncoderError
+from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.progress import counted
-from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.embedding import VectorWorker
 from clearspan.pipelines.kinds.kept_fields import split, types_of
+from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
-from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device, check_folder
+from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import DEFAULT, named, plain
 from clearspan.pipelines.records import Inputs, Reading, Record
@@ -51,6 +55,8 @@ UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
+SHARED = ("cuda",)
+"""Types of devices on which one process holds the model for all workers."""
 LOOKED_AT = 1000
 """Number of first records that decide on the types of kept fields."""
 
@@ -122,10 +128,15 @@ class Vectors(VectorOptions):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate of all-MiniLM-L6-v2, or of a static model, on a core; a GPU is best used by one process."""
-        if check_device(self.device) != "cpu":
-            return float("inf")
-        return 2e6 if static.reads(Path(self.model)) else 2e4
+        """Rate of all-MiniLM-L6-v2 on a core; with a GPU or a static model, of reading, tokenizing and writing."""
+        return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
+
+    def beside(self, processes: int) -> AbstractContextManager[None]:
+        if processes == 1 or check_device(self.device) not in SHARED:
+            return contextlib.nullcontext()
+        options = {name: getattr(self, name) for name in ("pooling", "precision")}
+        own = {"folder": self.model, "sha256": self.model_sha256}
+        return model_processes.holding(gpus(self.device), own | options)
 
     @property
     def has_chunks(self) -> bool:
@@ -175,42 +186,25 @@ class Vectors(VectorOptions):
         return lines
 
 
-def model_hash(folder: str) -> str:
-    """Return the hash of all files of a model folder that affect its embeddings.
+def gpus(device: str) -> list[str]:
+    """Return the devices of a run: of `cuda`, every GPU of this machine."""
+    if device != "cuda":
+        return [device]
+    import torch
 
-    Raises:
-        EncoderError: there is no such folder, or its list of modules cannot be read.
-    """
-    check_folder(folder)
-    return model_sha256(Path(folder))
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or [device]
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(kind: Vectors) -> FolderEncoder:
-    """Return the model of these options; a process loads it once.
+def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
+    """Return the model of these options; a process loads it once, or is connected to the process that has.
 
     Raises:
         PipelineError: the folder holds no usable model, or another one than when the run was planned.
     """
+    if shared := model_processes.connected():
+        return shared
     model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision)
     if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
         sys.modules["torch"].set_num_threads(1)
     return model
-
-
-def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
-    """Load the model whose files have this hash.
-
-    Raises:
-        PipelineError: it cannot be loaded, or has another hash; the message says why.
-    """
-    try:
-        if model_hash(folder) != sha256:
-            raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
-        if device != "cpu" or not static.reads(Path(folder)):
-            check_extra("embed", "torch", "sentence_transformers", what="embedding")
-        if device != "cpu" and resolve_device(AUTO) == "cpu":
-            raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
-        return load(Path(folder), pooling, device, precision)
-    except EncoderError as error:
-        raise PipelineError(one_line(error)) from None

@@ -31,9 +31,9 @@ from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.models import load_model
 from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
-from clearspan.pipelines.kinds.vectors import load_model
 from clearspan.pipelines.search import exact
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit
@@ -196,9 +196,10 @@ class Collection:
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]
-        if twice := [name for name in folders if folders.count(name) > 1]:
-            raise UsageError(f"{twice[0]}: is given twice: name each collection once")
         all_settings = [read_settings(name) for name in folders]
+        places = [_place(settings.vectors) for settings in all_settings]
+        if twice := [name for name, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+            raise UsageError(f"{twice[-1]}: is given twice: name each collection once")
         datasets = [_vectors_of(settings) for settings in all_settings]
         first = all_settings[0]
         chosen = (str(each) for each in (model, *(settings.model for settings in all_settings)) if each is not None)
@@ -361,6 +362,11 @@ class Collection:
         return vectors, self._encoder.similarity_name
 
 
+def _place(path: str) -> str:
+    """Return a path that is the same however it is written."""
+    return path if storage.is_remote(path) else str(Path(path).resolve())
+
+
 def _vectors_of(settings: Settings) -> Dataset:
     """Return the dataset of vectors of a collection."""
     dataset = Dataset(settings.vectors)
@@ -371,7 +377,7 @@ def _vectors_of(settings: Settings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries as a list; raise UsageError unless each is a text."""
+    """Return queries without white space at their ends, as texts are; raise UsageError unless each is a text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")
@@ -379,4 +385,4 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
         raise UsageError("a query must be a text, and not empty")
     if any(text != text.encode("utf-8", "ignore").decode() for text in texts):
         raise UsageError("a query must be valid UTF-8")
-    return texts
+    return [text.strip() for text in texts]

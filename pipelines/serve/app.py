@@ -67,7 +67,9 @@ def application(comparison: Comparison, names: Collection[str] | None) -> ASGIAp
     routes += [Route("/api/collection", collection), Route("/api/search", search)]
     handlers: dict[Any, Any] = {**dict.fromkeys((*EXPECTED, Exception), failed), HTTPException: refused}
     handlers |= {UsageError: unusable, PipelineError: unusable}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), names)
+    pages = Starlette(routes=routes, exception_handlers=handlers)
+    pages.router.redirect_slashes = False
+    return Guard(pages, names)
 
 
 def file(name: str, media_type: str) -> Callable[[HttpRequest], Any]:

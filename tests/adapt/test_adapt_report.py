@@ -94,6 +94,9 @@ def test_the_report_says_how_to_use_what_won(tmp_path: Path) -> None:
     source = page(tmp_path, origin="the trained model", steps={"texts": "python -m clearspan.pipelines pairs"})
     assert f"Take trained + BM25. {tmp_path / 'model'} is the trained model." in source
     assert f"clearspan search {tmp_path} &#34;your question&#34;\nclearspan serve {tmp_path}\n" in source
+    spaced = tmp_path / "my owls"
+    spaced.mkdir()
+    assert f"clearspan serve &#39;{spaced}&#39;\n" in page(spaced), "a shell takes it as one word"
     assert re.search(r"<details>\s*<summary><h2>Commands</h2><span>1 step</span>", source)
     assert re.search(r"<details>\s*<summary><h2>Figures</h2>", source)
 
@@ -117,6 +120,15 @@ def test_hostile_texts_stay_text(tmp_path: Path) -> None:
     example = dataclasses.replace(BETTER.examples[0], query=hostile)
     source = page(tmp_path, dataclasses.replace(BETTER, examples=(example,), sentence=hostile, notes=(hostile,)))
     assert "<script" not in source and source.count("&lt;script&gt;") == 3
+    name = '<script>alert(1)</script> | "owl" & co'
+    systems = [
+        dataclasses.replace(each, name=each.name.replace("all-MiniLM-L6-v2", name), about=f"{name} as it is")
+        for each in BETTER.systems
+    ]
+    named = dataclasses.replace(BETTER, systems=tuple(systems), best_untrained=f"{name} + BM25")
+    (hostile_folder := tmp_path / name.replace("/", "")).mkdir()
+    source = page(hostile_folder, named, steps={name: name}, origin=name)
+    assert "<script" not in source and source.count("&lt;script&gt;") > 5
 
 
 def test_the_terminal_has_the_sentence_bars_and_remarks() -> None:

@@ -64,6 +64,23 @@ def test_any_damage_is_named_and_the_file_is_made_again(
         assert read(make) == CONTENT and make.times == before + 1
 
 
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_whole_file_under_the_name_of_another_one_is_made_again(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its record is whole, too, and fits it; but it is the index of other texts."""
+    make = Maker()
+    read(make)
+    with kept("b.index", lambda path: path.write_bytes(b"An index of other texts.") and None):
+        pass
+    for end in ("", RECORD):
+        (cache / f"b.index{end}").replace(cache / f"a.index{end}")
+    assert read(make) == CONTENT and make.times == 2
+    said = capsys.readouterr().err
+    assert said == f"{cache / 'a.index'}{RECORD}: damaged since it was kept (of b.index): its file is made again\n"
+    assert read(make) == CONTENT and make.times == 2
+
+
 def test_a_file_whose_record_was_not_written_is_made_again(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As after a kill between the two."""
     make = Maker()

@@ -35,6 +35,8 @@ def _table(delimiter: str) -> str:
         ("q.csv", _table(",")),
         ("q.csv", "\ufeff" + _table(";").replace("\n", "\r\n").replace(",\r\n", ",\n")),
         ("q.TSV", _table("\t")),
+        ("q.csv", _table(",").replace('"query","text","id"', "Query, Text, ID")),
+        ("q.jsonl", "\n".join(json.dumps({name.title(): each for name, each in row.items()}) for row in ROWS)),
         ("q.jsonl", "\n\n".join(json.dumps({**row, "other": 1}) for row in ROWS)),
     ],
 )

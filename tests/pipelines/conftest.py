@@ -15,6 +15,7 @@ import zstandard
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
+from benchmarks.without_beam import process as without_beam
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.__main__ import KINDS, OTHERS, main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
@@ -22,13 +23,7 @@ from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
 from clearspan.pipelines.kinds import Kind, text
 from clearspan.pipelines.kinds.text import TextKind
-from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
-from clearspan.pipelines.units.commit import commit
-from clearspan.pipelines.units.job import Job
-from clearspan.pipelines.units.plan import Unit
-from clearspan.pipelines.units.rounds import rounds
-from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import Dataset
 from tests.conftest import exit_code
 from tests.processes import environment, run_commands
@@ -170,18 +165,6 @@ def wiki_tokens(shared_data: Path, del_tokenizer: Tokenizer) -> Ragged:
     lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()
     encodings = del_tokenizer.encode_batch_fast([line for line in lines if line.strip()], add_special_tokens=False)
     return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
-
-
-def without_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
-    """Process all units in this process, one after the other, without Beam."""
-    worker = job.worker()
-    for unit in units:
-        process_unit(unit, job, worker)
-    for each in rounds(job.curation) if job.curation.is_staged else []:
-        for element in each.elements(job):
-            each.work(job, *element)
-    commit(job)
-    return True
 
 
 @pytest.fixture

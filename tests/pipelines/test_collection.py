@@ -7,7 +7,7 @@ import pytest
 
 from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import NAME, Collection, write_collection
+from clearspan.pipelines.search.collection import NAME, Collection, check_queries, write_collection
 from tests.pipelines.conftest import Command
 
 TEXTS = ["Owls hunt at night.", "A party of the north won.", "It rains in the north."]
@@ -99,3 +99,8 @@ def test_the_id_that_hits_show_is_the_one_that_queries_name(
     assert command(["search", str(tmp_path), "--queries", str(tmp_path / "queries.jsonl"), "--top", "1"]) == 0
     printed = capsys.readouterr().out
     assert "MRR 100.0 over 3 queries" in printed and all(hit.name in printed for hit in hits)
+
+
+def test_a_query_is_read_without_white_space_at_its_ends_as_texts_are_embedded() -> None:
+    assert check_queries("  owls at night\n") == ["owls at night"]
+    assert check_queries(["owls ", "\tnight"]) == ["owls", "night"]

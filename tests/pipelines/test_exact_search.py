@@ -388,8 +388,9 @@ def test_vectors_of_two_models_are_not_compared(embedded: Make, model: Path, rec
     with pytest.raises(PipelineError, match=re.escape("its vectors are another model's")):
         collection.search("owls")
     assert collection.search("the", weight=0)[0]
-    with pytest.raises(UsageError, match="is given twice"):
-        clearspan.open_collection(first, model, also=[first])
+    for again in (first, f"{first}/", first.parent / "other" / ".." / first.name):
+        with pytest.raises(UsageError, match="is given twice"):
+            clearspan.open_collection(first, model, also=[again])
 
 
 BATCH = pa.record_batch({"field_year": pa.array([1, None]), "field_lang": pa.array(["a", None])})

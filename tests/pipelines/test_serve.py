@@ -182,7 +182,16 @@ def test_names_of_this_machine_and_links_to_the_page_are_answered(site: Site) ->
 @pytest.mark.guarantee("serve-local")
 @pytest.mark.parametrize(
     "path",
-    ["/../setup.py", "/page/index.html", "/%2e%2e/app.py", "/style.css/../app.py", "//etc/passwd", "/app.py", "/api/"],
+    [
+        "/../setup.py",
+        "/page/index.html",
+        "/%2e%2e/app.py",
+        "/style.css/../app.py",
+        "//etc/passwd",
+        "/app.py",
+        "/api/",
+        "/api/search/",
+    ],
 )
 def test_no_path_leads_to_a_file(site: Site, path: str) -> None:
     answer = site.get(path)

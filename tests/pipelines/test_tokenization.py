@@ -140,7 +140,7 @@ def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        {"normalizer": {"type": "NFC"}},
+        {"normalizer": {"type": "Prepend", "prepend": "x"}},
         {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
         {"added_tokens": [{"id": 100, "content": "a b", "special": False, **FLAGS}]},
     ],

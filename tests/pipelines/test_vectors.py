@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from clearspan.common import compute
 from clearspan.common.encoder.library import Model
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset, vectors, verify
 from clearspan.shards.__main__ import main as shards
@@ -148,14 +150,15 @@ def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, 
 def test_a_vector_that_is_not_finite_is_a_bad_record(
     embed: Command, sentences: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    usual = Model.embed
+    usual = Model.embed_windows
 
-    def broken(self: Model, texts: list[str], *options: Any, **more: Any) -> Embedded:
-        made = usual(self, texts, *options, **more)
-        made.vectors[[text == sentences[7] for text in texts]] = np.nan
-        return made
+    def broken(self: Model, windows: Iterator[list[str]], *options: Any) -> Iterator[Embedded]:
+        for window in windows:
+            (made,) = usual(self, [window], *options)
+            made.vectors[[text == sentences[7] for text in window]] = np.nan
+            yield made
 
-    monkeypatch.setattr(Model, "embed", broken)
+    monkeypatch.setattr(Model, "embed_windows", broken)
     ended = embed()
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert "2 of 304 records are bad" in ended.err and "its vector is not finite in float32" in ended.err
@@ -167,8 +170,9 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
 class Beyond:
     """Vectors outside float16's range."""
 
-    def embed(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
-        return Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
+    def embed_windows(self, windows: Iterator[list[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
+        for texts in windows:
+            yield Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
 
 
 def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
@@ -246,6 +250,50 @@ def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, comp
 def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
     ended = embed("--device", "cuda")
     assert ended.code == 1 and "--device cuda: no GPU here" in ended.err
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.exhaustive
+def test_one_process_a_gpu_embeds_for_all_workers(
+    embed: Command,
+    pipeline: Command,
+    corpus: Path,
+    encoder: Path,
+    expected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A CPU in place of two GPUs: both workers connect to a model's process."""
+    names, holding = list[str](), model_processes.holding
+
+    @contextlib.contextmanager
+    def watched(*options: Any) -> Iterator[None]:
+        with holding(*options):
+            yield
+            names.extend(path.name for path in Path(os.environ[model_processes.FOLDER]).iterdir())
+
+    monkeypatch.setattr(model_processes, "holding", watched)
+    monkeypatch.setattr(kind, "SHARED", ("cpu",))
+    monkeypatch.setattr(kind, "gpus", lambda device: [device, device])
+    words = ("embed", "--input", corpus, "--model", encoder, "--unit-bytes", "16000", "--device", "cpu", "--keep-text")
+    ended = pipeline(*words, "--workers", "2")
+    assert ended.code == 0, ended.err
+    assert sorted(names) == ["0.socket", "1.socket", "worker-0", "worker-1"]
+    np.testing.assert_allclose(stored(tmp_path / "out"), expected(), atol=1e-5)
+    assert embed("--keep-text", "--device", "cpu", "--output", tmp_path / "alone").code == 0
+    assert rows(tmp_path / "out").drop(["vector"]).equals(rows(tmp_path / "alone").drop(["vector"]))
+    assert model_processes.FOLDER not in os.environ
+
+
+@pytest.mark.slow
+def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(encoder, tmp_path / "broken")
+    weights = next(folder.rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:1000])
+    own = {"folder": str(folder), "sha256": kind.model_hash(str(folder)), "pooling": None, "precision": "fp32"}
+    with pytest.raises(PipelineError, match=r"^\S*broken: no usable model .*$"), model_processes.holding(["cpu"], own):
+        pass
+    assert model_processes.FOLDER not in os.environ
 
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,21 @@
 """What CUDA does otherwise than a CPU. The CPU's turn shows that the tests themselves are sound."""
 
 import contextlib
+import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from benchmarks.span_step import Batches, budget, build, documents, moved
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
+from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import Scores, packed_attention, padded_attention
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.data.ahead import copied_ahead
@@ -20,6 +23,7 @@ from clearspan.train.data.batch import Batch
 from clearspan.train.engine.optimization import adamw
 from clearspan.train.learner import Learner
 from clearspan.train.modalities import audio, images
+from clearspan.train.model import vocabulary
 from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.objectives import Objective, patches, simcse
 from clearspan.train.options import ALL
@@ -241,3 +245,41 @@ def test_causal_attention_is_that_of_a_cpu(device: torch.device, window: int | N
         return packed_attention(module, *states, None, rare, None, window, packed=packed_on(on))[0].float().cpu()
 
     torch.testing.assert_close(attended(device, dropout), attended(CPU, 0.0), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("size", [1500, 1499])
+def test_the_loss_over_the_vocabulary_is_that_of_plain_logits(device: torch.device, size: int) -> None:
+    """Of an odd number of ids too, in bf16, in several chunks."""
+    torch.manual_seed(0)
+    decoder, states, labels = nn.Linear(DIM, size), torch.randn(3000, DIM), torch.randint(0, size, (3000,))
+    labels[::7] = vocabulary.IGNORED
+
+    def found(on: torch.device, loss_of: Callable[..., Tensor]) -> list[Tensor]:
+        layer, given = copy.deepcopy(decoder).to(on), states.to(on).requires_grad_()
+        loss = loss_of(given, layer, labels.to(on))
+        loss.backward()
+        assert layer.weight.grad is not None and given.grad is not None
+        return [loss.detach().float().cpu(), given.grad.cpu(), layer.weight.grad.cpu()]
+
+    def fused(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16), nothing_waits(device):
+            return vocabulary.cross_entropy(given, layer, right, True)[0]
+
+    def plain(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
+        return F.cross_entropy(layer(given), right, ignore_index=vocabulary.IGNORED, reduction="sum")
+
+    for ours, theirs in zip(found(device, fused), found(CPU, plain), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=0.03 * theirs.abs().max().item(), rtol=0.03)
+
+
+@pytest.mark.cuda
+def test_flash_attention_3_gives_what_the_padded_attention_gives() -> None:
+    """Outputs and gradients; then torch's own kernels are back."""
+    line = flash3.activate(torch.device("cuda"), 0.0)
+    if not line:
+        pytest.skip("no H100 or H200, or the package flash_attn_3 is not installed")
+    try:
+        assert line == "attention without dropout: by FlashAttention 3"
+        test_packed_attention_in_bf16_is_the_padded_one_in_fp32(torch.device("cuda"))
+    finally:
+        torch.nn.attention.restore_flash_attention_impl()

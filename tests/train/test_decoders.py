@@ -30,7 +30,8 @@ from clearspan.train import distill
 from clearspan.train.build import build_learner
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
-from clearspan.train.model.encoder import Encoder, encode_texts
+from clearspan.train.model.embedding import encode_texts
+from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import ModelConfig, Recipe, RecipeError
 from tests.train.conftest import TINY_MODEL, VOCABULARY

@@ -138,8 +138,11 @@ def test_padded_attention_equals_attention_by_sequence(window: int | None) -> No
 def test_mlm_head_equals_the_models_own_logits(name: str) -> None:
     encoder, model = models(CONFIGS[name])
     (ids, *_) = sequences()
-    ours = encoder.mlm_logits(encoder(pack_ids([ids])))
+    hidden = encoder(pack_ids([ids]))
+    in_two = encoder.mlm_decoder(encoder.mlm_states(hidden))
+    ours = encoder.mlm_logits(hidden)
     torch.testing.assert_close(ours, model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(in_two, ours)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

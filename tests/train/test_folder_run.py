@@ -18,7 +18,7 @@ from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
-from clearspan.train.model.encoder import encode_texts
+from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
 from clearspan.train.model.mlm_head import INDEX
 from clearspan.train.model.tokenizer import load_tokenizer

@@ -109,7 +109,7 @@ def kept_step(overrides: Sequence[str], rank: int = 0, ranks: int = 1) -> Step:
     batches = micro_batches(learner, feed, MICRO_BATCHES)
     prepared, forwards = [], []
     for batch in seeded(batches, rank):
-        prepared.append(learner._prepare(batch, ALL))
+        prepared.append(learner.prepare(batch, ALL))
         forwards.append(learner._encode(prepared[-1]))
     total, together = torch.zeros(()), joined(forwards)
     for objective in learner.of_turn(ALL):

@@ -27,7 +27,7 @@ def pairs(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: 
 def test_spans_are_drawn_in_the_texts_and_pairs_are_whole(pairs: list[str]) -> None:
     learner, batches, _ = learner_and_batch([*pairs, SPANS, "objectives.pairs.max_tokens=0"], recipe=RECIPE)
     batch = batches["text"]
-    packed = learner._prepare(batches, ALL)
+    packed = learner.prepare(batches, ALL)
     blocks = {
         name: packed.packed.ids.split(packed.packed.cu_seqlens.diff().tolist())[part]
         for name, part in packed.blocks.items()
@@ -46,7 +46,7 @@ def test_the_recipes_train_on_titles_with_texts_cut(pairs: list[str], recipe: st
     """No text is encoded whole, and nothing but the pairs: both were measured to cost more than they bring."""
     keys = pairs if recipe == RECIPE else [*TINY_MODEL, *(key for key in pairs if "hidden_size" not in key)]
     learner, batches, _ = learner_and_batch(keys, recipe=recipe)
-    packed = learner._prepare(batches, ALL)
+    packed = learner.prepare(batches, ALL)
     assert set(packed.blocks) == {"pairs/tokens", "pairs/positive"}
     assert packed.packed.cu_seqlens.diff().max() == length
 

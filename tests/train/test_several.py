@@ -135,7 +135,7 @@ def test_a_step_is_the_loss_over_the_texts_that_it_has(folder: Path, negatives: 
     words = [f"objectives.simcse.negatives={negatives}", f"objectives.simcse.mask_equal={mask_equal}"]
     learner, batches, _ = learner_and_batch(of_run(folder, *words))
     (simcse,) = learner.of_turn("all")
-    prepared = learner._prepare(batches, "all")
+    prepared = learner.prepare(batches, "all")
     forward = learner._encode(prepared)
     blocks = {name.partition("/")[2]: forward.pooled[part] for name, part in forward.blocks.items()}
     assert list(blocks) == ["tokens", "positive", "negative", "negative_1", "negative_2", "negative_3"][: 2 + negatives]

@@ -13,7 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import save_model
-from clearspan.train.model.encoder import Encoder, encode_texts
+from clearspan.train.model.embedding import encode_texts
+from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import RecipeError
 

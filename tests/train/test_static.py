@@ -15,7 +15,7 @@ from transformers import AutoModel
 from clearspan.common.encoder.library import load as load_model
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
-from clearspan.train.model.encoder import encode_texts
+from clearspan.train.model.embedding import encode_texts
 from clearspan.train.options import ALL, RecipeError
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
@@ -157,7 +157,7 @@ def test_every_contrastive_objective_trains_the_vectors_of_all_tokens_and_adds_n
     learner, batches, _ = learner_and_batch(given)
     loss, _ = learner(batches)
     loss.backward()
-    packed = learner._prepare(batches, ALL).packed
+    packed = learner.prepare(batches, ALL).packed
     trained = learner.encoder.base.embeddings.weight.grad.any(dim=1).nonzero()[:, 0]
     assert torch.equal(trained, packed.ids.unique()) and packed.content.all()
 

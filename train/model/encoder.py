@@ -11,24 +11,19 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from clearspan.common.encoder import forward, token_pooling
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
-from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.dropout import replace_dropout
 from clearspan.common.encoder.forward import UNLIMITED
 from clearspan.common.encoder.grouping import by_length
-from clearspan.common.encoder.packing import Packed, pack_ids
+from clearspan.common.encoder.packing import Packed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
-from clearspan.common.special_tokens import spell_special
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
@@ -43,6 +38,8 @@ MLM_HEADS = (
     ("generator_predictions", "generator_lm_head"),  # ELECTRA
 )
 """The modules of each architecture's masked-LM head, in order."""
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""The names of the dropout rate of attention weights in configurations."""
 MAX_GRAPHS = 64
 """Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
 gradient caching, validation."""
@@ -204,7 +201,7 @@ class Encoder(nn.Module):
     @property
     def attention_dropout(self) -> float:
         """The dropout rate of attention weights, whatever its name in the architecture's configuration."""
-        names = ("attention_probs_dropout_prob", "attention_dropout")
+        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
@@ -380,41 +377,3 @@ class Encoder(nn.Module):
 
 def _unchanged(states: Tensor) -> Tensor:
     return states
-
-
-@torch.inference_mode()
-def encode_texts(
-    encoder: Encoder,
-    tokenizer: Any,
-    texts: Sequence[str],
-    batch_tokens: int | None = None,
-    quiet: bool = True,
-    prompt: str | None = None,
-) -> np.ndarray:
-    """Return the embeddings that the exported model would give, of an encoder in training: (len(texts), h) float32.
-
-    Args:
-        batch_tokens: tokens of a forward; None: 16,384, or on a CPU 4,096, whose states fit its caches.
-        quiet: whether to show no progress bar, even on a terminal.
-        prompt: the text before each text; None: the default prompt.
-    """
-    batch_tokens = batch_tokens or (4096 if encoder.base.device.type == "cpu" else 16384)
-    inference, training = encoder.inference, encoder.training
-    prompt = inference.sides.other if prompt is None else prompt
-    texts = [prompt + text for text in texts]
-    texts = [text.lower() for text in texts] if inference.lower_case else texts
-    cut: dict[str, Any] = {"add_special_tokens": False}
-    if encoder.attends:
-        cut = {"truncation": True, "max_length": encoder.max_tokens}
-    cut["split_special_tokens"] = not spell_special(tokenizer.backend_tokenizer, inference.prompts.values())
-    ids = tokenizer(texts, **cut)["input_ids"] if texts else []
-    ids = [row or [tokenizer.pad_token_id or 0] for row in ids] if encoder.attends else ids
-    out = np.empty((len(ids), encoder.dim), dtype=np.float32)
-    encoder.eval()
-    batches = list(batches_by_length([len(row) for row in ids], batch_tokens))
-    for rows in tqdm(batches, "evaluate", leave=False, unit="batch", disable=True if quiet else None):
-        packed = pack_ids([ids[row] for row in rows], encoder.base.device)
-        pooled = encoder.pool(encoder(packed), packed)
-        out[rows] = (F.normalize(pooled, dim=1) if inference.normalize else pooled).cpu().numpy()
-    encoder.train(training)
-    return out

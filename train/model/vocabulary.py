@@ -24,6 +24,8 @@ IGNORED = -100
 """The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
 ALIGNED = {"cuda": 64}
 """By device, what the padded vocabulary is a multiple of; elsewhere it is not padded."""
+ALIGNED_ROWS = 64
+"""A chunk of more rows is a multiple of this."""
 CHUNK_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
 """Bytes of a chunk's fp32 logits by device: on a GPU a matrix product of more than 1,000 rows, on a CPU not far beyond
 its caches."""
@@ -60,6 +62,7 @@ def cross_entropy(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     multiple = multiple or ALIGNED.get(device, 1)
     rows = max(1, CHUNK_BYTES.get(device, CHUNK_BYTES["cpu"]) // (4 * len(weight)))
+    rows -= rows % ALIGNED_ROWS if rows > ALIGNED_ROWS else 0
     differentiable = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (states, weight, bias)
     )

@@ -85,6 +85,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     """RoBERTa's positions begin at 2, so 64 of 66 serve tokens; sentence-transformers ignores this."""
     ours = loaded(roberta, pooling)
     together, few = ours.encode(TEXTS), ours.encode(TEXTS, batch_tokens=1)
+    assert ours.packed is not None
     model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
     for text, embedding, alone in zip(TEXTS, together, few, strict=True):
         ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]

@@ -26,7 +26,8 @@ from transformers import (
 )
 
 from clearspan.common.encoder.library import load
-from clearspan.common.encoder.reading import Reader, Tokens
+from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.tokens import TokenReader, Tokens
 from clearspan.common.model_folder import EncoderError
 
 LIMIT = 24
@@ -159,6 +160,9 @@ def made(
 KINDS = (wordpiece, roberta, modernbert, qwen2, xlm_roberta, t5)
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
+@pytest.mark.guarantee("prompts-of-a-side")
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["none", "short", "lines", "long"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -169,6 +173,21 @@ def test_texts_are_read_as_by_the_library(made: Callable, shared_data: Path, kin
     assert_read_as_by_the_library(reader, transformer, ODD, prompt)
     assert_read_as_by_the_library(reader, transformer, [*ODD, *corpus(shared_data)[:80], *ODD], prompt)
     assert reader._quick.is_fast
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", PROMPTS[:2], ids=["none", "short"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_another_process_reads_the_same_by_a_description(
+    made: Callable, shared_data: Path, kind: Callable, prompt: str
+) -> None:
+    reader, texts = made(kind)[0], [*ODD, *corpus(shared_data)[:80]]
+    again = TokenReader.of(json.loads(json.dumps(reader.described())))
+    for some in (texts, texts[:20]):
+        one, other = reader.read(some, prompt), again.read(some, prompt)
+        assert ids_of(one) == ids_of(other) and one.prompt_tokens == other.prompt_tokens
+        assert one.is_truncated.tolist() == other.is_truncated.tolist()
+    assert reader.count(texts).tolist() == again.count(texts).tolist() and reader.most_tokens == again.most_tokens
 
 
 def settings(tokenizer: Any, transformer: Transformer) -> dict[str, Callable[[], None]]:
@@ -238,6 +257,7 @@ def test_what_cannot_be_read_here_is_read_by_the_library(
             assert ids == features["input_ids"][0].tolist(), text
             assert tokens.prompt_tokens == features.get("prompt_length", 0)
     assert reader.count(texts).tolist() == [len(transformer.tokenizer(text, **WHOLE)["input_ids"]) for text in texts]
+    assert len(reader.read([], "query: ")) == len(reader.count([])) == 0
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearspan.common.encoder import stream
-from clearspan.common.encoder.reading import Tokens
+from clearspan.common.encoder import ahead, stream
+from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.fast_tokenizer import TokenizerError
 
 WAIT_S = 30.0
@@ -62,13 +62,14 @@ def expected(texts: Sequence[str], prompt: str = "") -> np.ndarray:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "WINDOW_TEXTS", 5)
-    monkeypatch.setattr(stream, "WINDOW_CHARACTERS", 40)
+    monkeypatch.setattr(ahead, "WINDOW_TEXTS", 5)
+    monkeypatch.setattr(ahead, "WINDOW_CHARACTERS", 40)
 
 
 TEXTS = ["owl" * (7 * number % 5) + str(number) for number in range(43)] + ["", "an owl", "", "owl" * 50, "b"]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.parametrize("batch_tokens", [1, 13, 1000])
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 11, 16, 48])
 @pytest.mark.usefixtures("small_windows")
@@ -92,22 +93,24 @@ def test_batches_are_as_large_as_they_may_be() -> None:
 
 
 def test_a_window_ends_by_texts_or_by_characters(small_windows: None) -> None:
-    made = list(stream.windows(["a" * 30, "b" * 30, "c" * 100, *"defghijk"]))
+    made = list(ahead.windows(["a" * 30, "b" * 30, "c" * 100, *"defghijk"]))
     assert made == [["a" * 30, "b" * 30], ["c" * 100], [*"defgh"], [*"ijk"]]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
     taken = []
 
     def endless() -> Iterator[list[str]]:
         for number in itertools.count():
+            assert number < 100, "windows are taken long before they are embedded"
             taken.append(number)
             yield [f"{number}"] * 3
 
     made = stream.embedded(Letters(), Sums(), endless(), "", 100)
     for number in range(20):
         np.testing.assert_array_equal(next(made).vectors, expected([f"{number}"] * 3))
-        assert len(taken) <= number + 1 + stream.AHEAD + stream.IN_FLIGHT
+        assert len(taken) <= number + 1 + ahead.AHEAD + ahead.IN_FLIGHT
     made.close()
     assert not tokenizing()
 
@@ -123,7 +126,7 @@ def test_windows_are_tokenized_while_the_model_computes() -> None:
     class Ahead(Letters):
         def read(self, texts: Sequence[str], prompt: str = "") -> Tokens:
             made = super().read(texts, prompt)
-            if self.num_read == 1 + stream.AHEAD:
+            if self.num_read == 1 + ahead.AHEAD:
                 later.set()
             return made
 

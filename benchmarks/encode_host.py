@@ -1,0 +1,105 @@
+"""The host's side of embedding: everything but the model's forward, with a model that returns zeros.
+
+Our stream (tokenization, windows, batches, rows in order) and the loop of sentence-transformers' `encode` read the same
+texts with the same tokenizer: distinct sentences of documents. Both return zeros for each batch at once.
+"""
+
+import argparse
+import itertools
+import json
+import re
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Transformer
+from torch import Tensor
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from benchmarks.report import alternating, machine, median_ratio, timed
+from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.stream import embed
+
+DIM, LIMIT = 384, 256
+"""Width of the vectors, and number of tokens that the model reads: those of all-MiniLM-L6-v2."""
+SHORTEST, LONGEST = 20, 300
+"""Characters of a sentence."""
+SENTENCE_END = re.compile(r"(?<=[.!?]) +")
+
+
+class Zeros:
+    """A packed model that returns zeros."""
+
+    dim, device = DIM, torch.device("cpu")
+
+    def __init__(self, rows: int) -> None:
+        self._zeros = torch.zeros((rows, DIM))
+
+    def encode_ids(self, ids: Tensor, lengths: NDArray[np.int32], prompt_tokens: int = 0) -> Tensor:
+        return self._zeros[: len(lengths)]
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Yield the distinct sentences of a .jsonl file of documents."""
+    known = set()
+    with path.open("rb") as file:
+        for line in file:
+            for sentence in SENTENCE_END.split(" ".join(orjson.loads(line)["text"].split())):
+                if SHORTEST <= len(sentence) <= LONGEST and sentence not in known:
+                    known.add(sentence)
+                    yield sentence
+
+
+def transformer(tokenizer: Path, folder: Path) -> Transformer:
+    """Return a transformer with the tokenizer of a folder and as good as no model."""
+    loaded = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True, trust_remote_code=False)
+    size = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    config = BertConfig(**size, vocab_size=len(loaded), max_position_embeddings=LIMIT)
+    BertModel(config).save_pretrained(folder)
+    loaded.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": LIMIT}))
+    return Transformer(str(folder))
+
+
+def rates(tokenizer: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the rates of both with a tokenizer, each with its caches as they are: the first round fills them."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = transformer(tokenizer, Path(folder))
+    zeros = Zeros(max(arguments.batch_tokens, arguments.batch))
+    module.forward = lambda features, **_: {"sentence_embedding": zeros._zeros[: len(features["input_ids"])]}
+    library = SentenceTransformer(modules=[module], device="cpu")
+    reader = Reader(module, tokenizer.name)
+
+    def ours() -> np.ndarray:
+        return embed(reader, zeros, texts, "", arguments.batch_tokens, progress=False).vectors
+
+    def theirs() -> np.ndarray:
+        return np.asarray(library.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
+
+    rounds = alternating({"ours": lambda: timed(ours)[0], "peer": lambda: timed(theirs)[0]}, arguments.rounds)
+    clock, processor = ([[each[at] for each in rounds[name]] for name in ("peer", "ours")] for at in (0, 1))
+    return {
+        "texts": len(texts),
+        "tokens": int(reader.read(texts).lengths.sum()),
+        "first_texts_per_s": round(len(texts) / clock[1][0], 1),
+        "texts_per_s": round(len(texts) / statistics.median(clock[1]), 1),
+        "peer_texts_per_s": round(len(texts) / statistics.median(clock[0]), 1),
+        "times": median_ratio(*clock),
+        "times_by_processor": median_ratio(*processor),
+    }
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the rates with each tokenizer."""
+    texts = list(itertools.islice(sentences(arguments.long), arguments.texts))
+    rows = {tokenizer.name: rates(tokenizer, texts, arguments) for tokenizer in arguments.host}
+    versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
+    return {"machine": machine(), **versions, "batch": arguments.batch, "rows": rows}

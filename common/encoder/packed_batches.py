@@ -1,0 +1,55 @@
+"""Embed flat ids packed, in batches as the device wants them: on a CPU small ones, sorted by length.
+
+    ids (T,), lengths (N,) -> Packed, ... -> a function of a batch -> (N, dim), in the given order
+
+The states of a small batch stay in a core's cache, texts of one length share a call of attention, and the number of
+rows is one of a few, since oneDNN prepares each product of another size anew. Measured on two cores of a Zen 5 with
+all-MiniLM-L6-v2: 2,048 tokens are the fastest, 256 a fifth slower. A GPU takes a batch as it is.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clearspan.common.encoder.batching import batches_in_order
+from clearspan.common.encoder.packing import Packed, pack
+
+CPU_TOKENS = 2048
+"""Most tokens of a forward on a CPU, unless one text has more."""
+FEW_ROWS, MANY_ROWS = 16, 64
+"""On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
+
+
+def embedded(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
+    """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
+
+    Args:
+        ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+        lengths: (n,), the number of ids of each text, on the host; 0 for texts without any.
+        embed: returns the embeddings of a batch, (num_sequences, dim); a last sequence may be a filler.
+    """
+    if ids.device.type != "cpu":
+        ids = ids.long() if len(ids) else ids.new_zeros(1).long()
+        return embed(pack(ids, _filled(lengths, len(ids))))[: len(lengths)]
+    order, ends = np.argsort(lengths, kind="stable"), np.cumsum(lengths, dtype=np.int64)
+    out = torch.empty((len(lengths), dim))
+    for batch in batches_in_order(lengths[order], CPU_TOKENS):
+        rows = order[batch]
+        sizes = lengths[rows].astype(np.int64)
+        used = int(sizes.sum())
+        at = np.repeat(ends[rows] - np.cumsum(sizes), sizes) + np.arange(used)
+        multiple = MANY_ROWS if used > 8 * MANY_ROWS else FEW_ROWS
+        taken = torch.zeros(max(-(-used // multiple), 1) * multiple, dtype=torch.int64)
+        taken[:used] = ids[torch.from_numpy(at)]
+        out[torch.from_numpy(rows)] = embed(pack(taken, _filled(sizes, len(taken))))[: len(rows)]
+    return out
+
+
+def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
+    """Return the lengths with that of a filler which makes them this many rows."""
+    filler = rows - int(lengths.sum())
+    return np.append(lengths, filler) if filler else lengths

@@ -1,0 +1,114 @@
+"""A model that another process of this machine holds on a GPU, with which several processes embed.
+
+    texts -> ids (here) ──(Unix socket)──> the model's process: batches on the GPU ──> vectors
+
+The messages are JSON and the bytes of arrays: nothing is unpickled. This side needs neither torch nor
+sentence-transformers. If the model cannot run packed, texts are sent in place of ids. `shared_process` is the other
+side.
+"""
+
+import functools
+import json
+import queue
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+import numpy as np
+
+from clearspan.common.encoder import ahead
+from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.encoder.tokens import TokenReader, Tokens
+from clearspan.common.model_folder import EncoderError, refusing
+
+
+def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
+    """Send a message and arrays."""
+    connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
+    for array in arrays:
+        connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return a message and its arrays, which are flat.
+
+    Raises:
+        EOFError, OSError: the other side has closed the connection.
+    """
+    message: dict[str, Any] = json.loads(connection.recv_bytes())
+    return message, [np.frombuffer(connection.recv_bytes(), np.dtype(name)) for name in message.pop("types")]
+
+
+class SharedModel:
+    """A model of another process. Offers of `FolderEncoder` what embedding a corpus needs.
+
+    Args:
+        address: path of the Unix socket of its process.
+
+    Attributes:
+        most_tokens: as that of `FolderEncoder`.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._free: queue.SimpleQueue[Connection[Any, Any]] = queue.SimpleQueue()
+        with refusing("the process of the model cannot be reached"):
+            for _ in range(ahead.IN_FLIGHT):
+                self._free.put(Client(address, "AF_UNIX"))
+        hello, _ = self._asked({"do": "describe"})
+        self._name, self._dim, self.most_tokens = hello["name"], hello["dim"], hello["most_tokens"]
+        self._reader = TokenReader.of(hello["reader"]) if hello["reader"] else None
+
+    def embed_windows(
+        self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str = ""
+    ) -> Iterator[Embedded]:
+        """Yield the embeddings of each window of texts, as `FolderEncoder.embed_windows` does."""
+        if self._reader is None:
+            yield from (self._of_texts(list(window), batch_tokens, prompt) for window in windows)
+            return
+        guard = functools.partial(refusing, f"{self._name}: cannot encode every text")
+        threads = ThreadPoolExecutor(ahead.IN_FLIGHT, "embedding")
+
+        def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
+            return threads.submit(self._of_tokens, tokens, batch_tokens)
+
+        try:
+            yield from ahead.embedded(self._reader, started, windows, prompt, guard)
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text, as `FolderEncoder.count_tokens` does."""
+        if self._reader is None:
+            counts: list[int] = self._asked({"do": "count", "texts": list(texts)})[0]["counts"]
+            return counts
+        with refusing(f"{self._name}: cannot tokenize every text"):
+            return [*map(int, self._reader.count(texts))]
+
+    def _of_tokens(self, tokens: Tokens, batch_tokens: int) -> Embedded:
+        message = {"do": "ids", "prompt_tokens": tokens.prompt_tokens, "batch_tokens": batch_tokens}
+        _, (vectors,) = self._asked(message, tokens.lengths, tokens.ids)
+        return Embedded(vectors.reshape(len(tokens), self._dim), tokens.is_truncated)
+
+    def _of_texts(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
+        message = {"do": "texts", "texts": texts, "prompt": prompt, "batch_tokens": batch_tokens}
+        _, (vectors, truncated) = self._asked(message)
+        return Embedded(vectors.reshape(len(texts), self._dim), truncated)
+
+    def _asked(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """Return the answer to a message, by a connection that no other thread uses meanwhile.
+
+        Raises:
+            EncoderError: the model's process failed, or has ended.
+        """
+        connection = self._free.get()
+        try:
+            send(connection, message, *arrays)
+            answer, results = received(connection)
+        except (EOFError, OSError) as error:
+            raise EncoderError(f"the process of the model has ended ({type(error).__name__}): run again") from None
+        finally:
+            self._free.put(connection)
+        if "error" in answer:
+            raise EncoderError(answer["error"])
+        return answer, results

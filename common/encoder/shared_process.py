@@ -1,0 +1,111 @@
+"""The process that holds a model on a device, with which others embed (`common.encoder.shared_model`).
+
+    connections, a thread each -> requests in a queue -> one thread computes, IN_FLIGHT windows at once -> answers
+
+The device never waits for one of the others: while it computes a window, the next one is there.
+"""
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from concurrent.futures import Future
+from multiprocessing.connection import Connection, Listener
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clearspan.common.encoder.ahead import IN_FLIGHT, Running
+from clearspan.common.encoder.library import Model
+from clearspan.common.encoder.shared_model import received, send
+from clearspan.common.encoder.stream import Window
+from clearspan.common.encoder.tokens import Tokens
+from clearspan.common.model_folder import EncoderError, refusing
+from clearspan.common.terminal import one_line
+
+Answer = tuple[dict[str, Any], list[np.ndarray]]
+
+
+class Request(NamedTuple):
+    """A request, and the future of its answer."""
+
+    message: dict[str, Any]
+    arrays: list[np.ndarray]
+    answer: "Future[Answer]"
+
+
+class SharedProcess:
+    """Server of a model for the processes that connect to a listener."""
+
+    def __init__(self, model: Model, listener: Listener) -> None:
+        self._model, self._listener = model, listener
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Answer requests, without end."""
+        threading.Thread(target=self._accept, daemon=True).start()
+        running: deque[tuple[Request, Running]] = deque()
+        while True:
+            try:
+                request = self._requests.get(block=not running)
+            except queue.Empty:
+                self._finish(*running.popleft())
+                continue
+            if request.message["do"] == "ids":
+                try:
+                    running.append((request, self._started(request)))
+                except EncoderError as error:
+                    request.answer.set_result(({"error": one_line(error)}, []))
+            else:
+                self._do(request)
+            if len(running) == IN_FLIGHT:
+                self._finish(*running.popleft())
+
+    def _accept(self) -> None:
+        """Converse with each process that connects, until the listener is closed."""
+        with contextlib.suppress(OSError):
+            while True:
+                connection = self._listener.accept()
+                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: "Connection[Any, Any]") -> None:
+        """Answer the requests of one connection until the other side closes it."""
+        try:
+            while True:
+                request = Request(*received(connection), Future())
+                self._requests.put(request)
+                message, arrays = request.answer.result()
+                send(connection, message, *arrays)
+        except (EOFError, OSError):
+            connection.close()
+
+    def _started(self, request: Request) -> Running:
+        packed = self._model.packed
+        assert packed is not None
+        lengths, ids = request.arrays
+        tokens = Tokens(ids, lengths, np.zeros(len(lengths), bool), request.message["prompt_tokens"])
+        with refusing(f"{self._model.name}: cannot encode every text"):
+            return Window(packed, tokens, request.message["batch_tokens"])
+
+    def _finish(self, request: Request, running: Running) -> None:
+        try:
+            with refusing(f"{self._model.name}: cannot encode every text"):
+                request.answer.set_result(({}, [running.result().vectors]))
+        except EncoderError as error:
+            request.answer.set_result(({"error": one_line(error)}, []))
+
+    def _do(self, request: Request) -> None:
+        """Answer a request for which nothing is computed ahead."""
+        message, model = request.message, self._model
+        try:
+            if message["do"] == "describe":
+                reader = model.reader.described() if model.packed and model.reader and model.reader.is_fast else None
+                described = {"name": model.name, "dim": model.dim, "most_tokens": model.most_tokens, "reader": reader}
+                request.answer.set_result((described, []))
+            elif message["do"] == "count":
+                request.answer.set_result(({"counts": model.count_tokens(message["texts"])}, []))
+            else:
+                made = model.embed(message["texts"], message["batch_tokens"], prompt=message["prompt"])
+                request.answer.set_result(({}, [made.vectors, made.truncated]))
+        except EncoderError as error:
+            request.answer.set_result(({"error": one_line(error)}, []))

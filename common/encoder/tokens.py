@@ -1,0 +1,183 @@
+"""Token ids of texts for a model, by its tokenizer alone: each text is tokenized once.
+
+    prompt + text -> ids (`common.fast_tokenizer`) -> truncated -> special tokens around them -> one flat array
+
+`common.encoder.reading` reads so by the tokenizer of a loaded model. Another process reads so by a description of that
+reader, without the model, torch and sentence-transformers.
+"""
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from clearspan.common.fast_tokenizer import SAMPLE, FastTokenizer
+from clearspan.common.model_folder import check_largest
+from clearspan.common.ragged import Ragged, bounds, segments
+from clearspan.common.special_tokens import read_special_as_text, unhidden
+
+LONGEST = 1 << 30
+"""Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of n texts.
+
+    Attributes:
+        ids: the ids of all texts, one text after the other, truncated and with special tokens, (sum of lengths,).
+        lengths: number of ids of each text, (n,).
+        is_truncated: whether a text is longer than the model reads, (n,).
+        prompt_tokens: number of ids at the beginning of each text that are the prompt's, and special tokens before it.
+    """
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    is_truncated: NDArray[np.bool_]
+    prompt_tokens: int = 0
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the ids of a text become those that a model reads.
+
+    Attributes:
+        before, after: the ids around the text's.
+        limit: number of ids that the model reads, with those; LONGEST for any number.
+        keeps_end: whether the beginning of a longer text is cut off rather than its end.
+        special: the ids of all special tokens.
+    """
+
+    before: list[int]
+    after: list[int]
+    limit: int
+    keeps_end: bool
+    special: list[int]
+
+    @property
+    def room(self) -> int:
+        """The number of ids of a text itself that the model reads."""
+        return self.limit - len(self.before) - len(self.after)
+
+
+class TokenReader:
+    """Reader of texts for one model. Threads may share it.
+
+    Args:
+        tokenizer: the model's tokenizer, of the library `tokenizers`, which reads special tokens as the model does.
+        layout: how it reads; None for a class that knows.
+        num_embeddings: a number that all ids must be below.
+        name: the model's name, for messages.
+    """
+
+    def __init__(self, tokenizer: Any, layout: Layout | None, num_embeddings: int, name: str) -> None:
+        self._tokenizer, self._layout = tokenizer, layout
+        self._num_embeddings, self._name, self._lock = num_embeddings, name, threading.Lock()
+
+    @classmethod
+    def of(cls, description: dict[str, Any]) -> "TokenReader":
+        """Return a reader from what `described` returns."""
+        tokenizer = Tokenizer.from_str(description["tokenizer"])
+        if description["special_as_text"]:
+            read_special_as_text(tokenizer)
+        layout = Layout(**description["layout"])
+        return cls(tokenizer, layout, description["num_embeddings"], description["name"])
+
+    def described(self) -> dict[str, Any]:
+        """Return what another process needs to read as this reader does, as JSON can hold it."""
+        return {
+            "tokenizer": unhidden(self._tokenizer),
+            "special_as_text": self._tokenizer.encode_special_tokens,
+            "layout": dataclasses.asdict(self.layout),
+            "num_embeddings": self._num_embeddings,
+            "name": self._name,
+        }
+
+    @property
+    def layout(self) -> Layout:
+        assert self._layout is not None
+        return self._layout
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The number of ids of a text that the model reads, without special tokens; None for any number."""
+        return None if self.layout.limit >= LONGEST else self.layout.room
+
+    def read(self, texts: Sequence[str], prompt: str = "") -> Tokens:
+        """Return the ids of texts as the model reads them.
+
+        Args:
+            prompt: the text to put before each of them.
+
+        Raises:
+            EncoderError: the model has no embedding for an id.
+            TokenizerError: the tokenizer cannot encode a text.
+        """
+        tokens = self._read(texts, prompt)
+        check_largest(self._name, int(tokens.ids.max(initial=0)), self._num_embeddings)
+        return tokens
+
+    def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        """Return the number of ids of each text, without special tokens, however long it is."""
+        return self._content(texts).lengths.astype(np.int32)
+
+    def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
+        layout, content = self.layout, self._content([prompt + text for text in texts] if prompt else texts)
+        is_truncated = content.lengths > layout.room
+        if is_truncated.any():
+            lengths = np.minimum(content.lengths, layout.room)
+            starts = content.offsets[1:] - lengths if layout.keeps_end else content.offsets[:-1]
+            content = segments(content.values, starts, lengths)
+        whole = _between(content, layout.before, layout.after)
+        prompt_tokens = self._prompt_tokens(prompt) if prompt else 0
+        return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
+
+    def _prompt_tokens(self, prompt: str) -> int:
+        """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
+        ids = self._read([prompt], "").ids
+        return len(ids) - bool(len(ids) and ids[-1] in self.layout.special)
+
+    def _content(self, texts: Sequence[str]) -> Ragged:
+        """Return the ids of texts, without special tokens and truncation."""
+        with self._lock:
+            self._set_up()
+            # A faster way is proven on one of SAMPLE texts, so it does not pay for fewer.
+            return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)
+
+    def _set_up(self) -> None:
+        """Undo truncation and padding, which the files or others may have set."""
+        if self._tokenizer.truncation is not None:
+            self._tokenizer.no_truncation()
+        if self._tokenizer.padding is not None:
+            self._tokenizer.no_padding()
+
+    @functools.cached_property
+    def _exact(self) -> FastTokenizer:
+        return FastTokenizer(self._tokenizer, np.int32, fast=False)
+
+    @functools.cached_property
+    def _quick(self) -> FastTokenizer:
+        return FastTokenizer(self._tokenizer, np.int32)
+
+
+def _between(content: Ragged, before: list[int], after: list[int]) -> Ragged:
+    """Return lists of ids with the same ids before and after each."""
+    if not before and not after:
+        return content
+    offsets = bounds(content.lengths + len(before) + len(after))
+    values, is_content = np.empty(offsets[-1], np.int32), np.ones(offsets[-1], bool)
+    places = [(offsets[:-1] + at, token) for at, token in enumerate(before)]
+    places += [(offsets[1:] - at, token) for at, token in enumerate(reversed(after), 1)]
+    for rows, token in places:
+        values[rows], is_content[rows] = token, False
+    values[is_content] = content.values
+    return Ragged(values, offsets)

@@ -1,0 +1,133 @@
+"""One process a GPU, which holds the model for all workers of a run on this machine.
+
+    driver -> a process a GPU, with a Unix socket each -> workers, a share of them each (`common.encoder.shared_model`)
+
+    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
+
+The sockets are in a private folder, which an environment variable names to the workers. A process ends with the driver,
+however that ends.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError
+
+FOLDER = "CLEARSPAN_MODEL_SOCKETS"
+"""Variable of a run's processes: the folder of the sockets."""
+SOCKET = ".socket"
+POLL_S = 0.5
+
+
+@contextlib.contextmanager
+def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
+    """Hold a model on devices, in a process each, for the processes that this one starts meanwhile.
+
+    Args:
+        options: arguments of `kinds.models.load_model` but the device.
+
+    Raises:
+        PipelineError: the model cannot be loaded.
+    """
+    with tempfile.TemporaryDirectory(prefix="clearspan-", ignore_cleanup_errors=True) as folder:
+        processes = [_started(Path(folder, f"{at}{SOCKET}"), options | {"device": d}) for at, d in enumerate(devices)]
+        try:
+            for process, device in zip(processes, devices, strict=True):
+                _wait(process, device)
+            os.environ[FOLDER] = folder
+            yield
+        finally:
+            os.environ.pop(FOLDER, None)
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def connected() -> SharedModel | None:
+    """Return the model that a process holds for this worker; None if there is no such process.
+
+    Raises:
+        PipelineError: it cannot be reached.
+    """
+    if FOLDER not in os.environ:
+        return None
+    folder = Path(os.environ[FOLDER])
+    sockets = sorted(folder.glob(f"*{SOCKET}"))
+    for number in itertools.count():  # workers take turns: the sockets have equally many
+        try:
+            (folder / f"worker-{number}").touch(exist_ok=False)
+            return SharedModel(str(sockets[number % len(sockets)]))
+        except FileExistsError:
+            continue
+        except (OSError, ZeroDivisionError, EncoderError) as error:
+            raise PipelineError(f"the model's process has ended ({one_line(error)}): run again") from None
+    raise AssertionError
+
+
+def _started(socket: Path, options: dict[str, Any]) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-m", __name__, str(os.getpid()), str(socket)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail at once
+        process.stdin.write(json.dumps(options))
+    return process
+
+
+def _wait(process: "subprocess.Popen[str]", device: str) -> None:
+    """Wait until a process has loaded the model."""
+    assert process.stdout is not None
+    told = process.stdout.readline()
+    if not told:
+        raise PipelineError(f"the process of the model on {device} ended while it loaded it (code {process.wait()})")
+    if problem := json.loads(told).get("error"):
+        raise PipelineError(problem)
+
+
+def _end_with(parent: int, folder: Path) -> None:
+    """Exit, and remove the sockets, when the parent process is gone."""
+    while os.getppid() == parent:
+        time.sleep(POLL_S)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+def main() -> None:
+    """Load a model and serve it until the parent process ends; the first line of stdout says that it is loaded."""
+    parent, socket = int(sys.argv[1]), Path(sys.argv[2])
+    threading.Thread(target=_end_with, args=(parent, socket.parent), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group: the parent handles it
+    with os.fdopen(os.dup(1), "w") as told:
+        os.dup2(2, 1)  # libraries print to stdout
+        from multiprocessing.connection import Listener
+
+        from clearspan.pipelines.kinds.models import load_model
+
+        try:
+            model: Any = load_model(**json.load(sys.stdin))
+            from clearspan.common.encoder.shared_process import SharedProcess  # imports torch, which takes seconds
+
+            process = SharedProcess(model, Listener(str(socket), "AF_UNIX", backlog=64))
+        except (PipelineError, OSError) as error:
+            told.write(json.dumps({"error": one_line(error)}) + "\n")
+            return
+        told.write(json.dumps({"ready": True}) + "\n")
+    process.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The model of a dataset of vectors: its hash, by which it is known, and its loading."""
+
+from pathlib import Path
+
+from clearspan.common.compute import AUTO, resolve_device
+from clearspan.common.encoder import static
+from clearspan.common.encoder.fingerprint import model_sha256
+from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.pipelines.kinds.vector_options import check_folder
+
+
+def model_hash(folder: str) -> str:
+    """Return the hash of all files of a model folder that affect its embeddings.
+
+    Raises:
+        EncoderError: there is no such folder, or its list of modules cannot be read.
+    """
+    check_folder(folder)
+    return model_sha256(Path(folder))
+
+
+def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
+    """Load the model whose files have this hash.
+
+    Raises:
+        PipelineError: it cannot be loaded, or has another hash; the message says why.
+    """
+    try:
+        if model_hash(folder) != sha256:
+            raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
+        if device != "cpu" or not static.reads(Path(folder)):
+            check_extra("embed", "torch", "sentence_transformers", what="embedding")
+        if device != "cpu" and resolve_device(AUTO) == "cpu":
+            raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
+        return load(Path(folder), pooling, device, precision)
+    except EncoderError as error:
+        raise PipelineError(one_line(error)) from None

@@ -1,0 +1,71 @@
+"""Texts to embeddings by an encoder in training, as the exported model would embed them (`common.encoder.stream`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from clearspan.common.encoder import packed_batches, stream
+from clearspan.common.encoder.packing import Packed
+from clearspan.common.encoder.tokens import LONGEST, Layout, TokenReader
+from clearspan.common.special_tokens import read_special_as_text, spell_special
+from clearspan.train.model.encoder import Encoder
+
+
+class InTraining:
+    """An encoder in training as a model that embeds ids."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self.dim = encoder, encoder.dim
+        self.device: torch.device = encoder.base.device
+
+    def encode_ids(self, ids: Tensor, lengths: NDArray[np.integer[Any]], prompt_tokens: int = 0) -> Tensor:
+        """Return the embeddings of n texts, as `common.encoder.packed` does. Its poolings count a prompt's tokens."""
+        return packed_batches.embedded(ids, lengths, self.dim, self._embedded)
+
+    def _embedded(self, packed: Packed) -> Tensor:
+        pooled = self._encoder.pool(self._encoder(packed), packed)
+        return F.normalize(pooled, dim=1) if self._encoder.inference.normalize else pooled
+
+
+def reader_of(encoder: Encoder, tokenizer: Any) -> TokenReader:
+    """Return what reads texts for an encoder, with a transformers tokenizer, as the exported model does."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    if not spell_special(backend, encoder.inference.prompts.values()):
+        read_special_as_text(backend)
+    special = encoder.special_tokens(tokenizer)
+    limit, is_left = min(encoder.max_tokens, LONGEST), tokenizer.truncation_side == "left"
+    layout = Layout(special.prefix, special.suffix, limit, is_left, list(tokenizer.all_special_ids))
+    return TokenReader(backend, layout, encoder.base.get_input_embeddings().num_embeddings, "the encoder in training")
+
+
+def encode_texts(
+    encoder: Encoder,
+    tokenizer: Any,
+    texts: Sequence[str],
+    batch_tokens: int = 16384,
+    quiet: bool = True,
+    prompt: str | None = None,
+) -> NDArray[np.float32]:
+    """Return the embeddings that the exported model would give, of an encoder in training: (len(texts), h) float32.
+
+    Args:
+        batch_tokens: most tokens of a batch; on a CPU its forwards are smaller.
+        quiet: whether to show no progress bar, even on a terminal.
+        prompt: the text before each text; None: the default prompt.
+    """
+    inference, training = encoder.inference, encoder.training
+    prompt = inference.sides.other if prompt is None else prompt
+    if inference.lower_case:
+        prompt, texts = prompt.lower(), [text.lower() for text in texts]
+    encoder.eval()
+    try:
+        reader = reader_of(encoder, tokenizer)
+        return stream.embed(reader, InTraining(encoder), texts, prompt, batch_tokens, not quiet).vectors
+    finally:
+        encoder.train(training)
