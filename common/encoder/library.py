@@ -105,7 +105,7 @@ class Model(FolderEncoder):
 
     @property
     def most_tokens(self) -> int | None:
-        return self.reader and self.reader.most_tokens
+        return None if self.reader is None else self.reader.most_tokens
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         first = self.modules[0]

@@ -285,7 +285,7 @@ def test_one_process_a_gpu_embeds_for_all_workers(
     assert model_processes.FOLDER not in os.environ
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(encoder, tmp_path / "broken")
     weights = next(folder.rglob("model.safetensors"))
