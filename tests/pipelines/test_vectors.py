@@ -255,7 +255,6 @@ def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
 @pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.exhaustive
 def test_one_process_a_gpu_embeds_for_all_workers(
-    embed: Command,
     pipeline: Command,
     corpus: Path,
     encoder: Path,
@@ -280,12 +279,12 @@ def test_one_process_a_gpu_embeds_for_all_workers(
     assert ended.code == 0, ended.err
     assert sorted(names) == ["0.socket", "1.socket", "worker-0", "worker-1"]
     np.testing.assert_allclose(stored(tmp_path / "out"), expected(), atol=1e-5)
-    assert embed("--keep-text", "--device", "cpu", "--output", tmp_path / "alone").code == 0
+    assert pipeline(*words, "--workers", "1", "--output", tmp_path / "alone").code == 0
     assert rows(tmp_path / "out").drop(["vector"]).equals(rows(tmp_path / "alone").drop(["vector"]))
     assert model_processes.FOLDER not in os.environ
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(encoder, tmp_path / "broken")
     weights = next(folder.rglob("model.safetensors"))
