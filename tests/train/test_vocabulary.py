@@ -69,7 +69,6 @@ def test_in_bf16_the_numbers_are_those_of_a_plain_layer_under_autocast() -> None
         torch.testing.assert_close(found, right, atol=2e-2 * right.abs().max().item(), rtol=2e-2)
 
 
-@pytest.mark.guarantee("vocabulary-padding")
 @pytest.mark.parametrize("size", [VOCABULARY, 1499, 65, 63, 128, 50265])
 def test_a_padded_vocabulary_gives_the_same_numbers(size: int) -> None:
     """The loss bit for bit, and the gradients too unless the vocabulary is so small or odd that a CPU takes another
@@ -83,7 +82,6 @@ def test_a_padded_vocabulary_gives_the_same_numbers(size: int) -> None:
         assert size not in (VOCABULARY, 50265) or torch.equal(found, right)
 
 
-@pytest.mark.guarantee("vocabulary-padding")
 @pytest.mark.parametrize("bias", [True, False])
 def test_an_added_row_is_never_predicted(bias: bool) -> None:
     """All real logits are far below 0, which an added row of zeros would have."""
