@@ -1,5 +1,6 @@
 """Texts to vectors: the library's own embeddings, whatever the batches, the kills and the processes."""
 
+import contextlib
 import dataclasses
 import json
 import os
