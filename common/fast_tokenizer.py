@@ -235,7 +235,7 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
     return any(isinstance(step, (BertPreTokenizer, WhitespaceSplit)) for step in first)
 
 
-def _steps(part: Any, sequence: type[Any]) -> list[Any]:
+def _steps(part: Any, sequence: Any) -> list[Any]:
     """Return the steps of a part of a tokenizer, which may be a sequence of them or None."""
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 

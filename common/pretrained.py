@@ -138,11 +138,12 @@ def check_values(folder: Path, model: nn.Module) -> None:
 
 
 def first_position(model: PreTrainedModel) -> int:
-    """Return the first position id: RoBERTa and its relatives count from the padding id + 1, others from 0."""
+    """Return the first position id: RoBERTa, MPNet and their relatives count from the padding id + 1, others from 0."""
     embeddings = getattr(model.base_model, "embeddings", None)
     if hasattr(embeddings, "create_position_ids_from_input_ids"):
         return int(model.config.pad_token_id) + 1
-    return 0
+    padding, table = (getattr(embeddings, name, None) for name in ("padding_idx", "position_embeddings"))
+    return padding + 1 if isinstance(padding, int) and isinstance(table, nn.Embedding) else 0
 
 
 def max_tokens(model: PreTrainedModel) -> int | None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.findings.scales import Scale
+from benchmarks.findings.systems import systems
 from clearspan.common.commands import run_module
 from clearspan.common.files import write_text
 from clearspan.eval.data.senteval import find_downstream
@@ -67,7 +68,7 @@ def write_pairs(sentences: Path, name: str, file: Path) -> None:
 
 
 def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) -> Path:
-    """Make all datasets whose files are given; return the folder of their folders."""
+    """Make all datasets whose files are given and that the scale's systems read; return the folder of their folders."""
     shards, learned = options.work / "shards", options.work / "tokenizer"
 
     def shard(kind: str, files: Sequence[str | Path], *words: str, name: str = "") -> None:
@@ -85,7 +86,9 @@ def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) 
     longest = f"--min-tokens={4 * scale.max_span}"  # two anchors, a span's distance between them, an adjacent positive
     parts = ("--unit-bytes=2000000", f"--holdout-fraction={held_out}")
     shard("documents", options.text, tokenizer, *text, longest, *parts)
-    for name in CHANGES:
+    known = systems(scale)
+    read = {data for name in scale.systems or known for data in known[name].batches}
+    for name in filter(read.__contains__, CHANGES):
         file = options.work / "pairs" / f"{name}.csv"
         write_pairs(shards / "sentences", name, file)
         shard("triplets", [file], tokenizer, *short, name=name)
@@ -99,7 +102,8 @@ def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) 
 
 def prepare(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) -> Path:
     """Make all datasets and copy what scoring needs, so that the work folder is all that another machine needs."""
-    shards, inputs, copied = make(options, scale, held_out), options.work / "inputs", {}
+    shards, inputs = make(options, scale, held_out), options.work / "inputs"
+    copied: dict[str, str] = {}
     shutil.rmtree(inputs, ignore_errors=True)
     downstream = find_downstream(options.data)
     for source in [downstream / name for name in scale.sets] or [downstream]:

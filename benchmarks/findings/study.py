@@ -247,9 +247,9 @@ class Study:
 
     def sweep(self, names: Sequence[str], num_seeds: int, data: Path) -> None:
         """Train and score systems with the first seeds; those that are finished stay as they are."""
-        output, line = self.output(names), []
+        line: list[str] = []
         for axis in self.grid(names, num_seeds):
             line += ["--grid", axis]
-        line += ["--output", str(output), "--data", str(data), "--at-once", str(self.at_once)]
+        line += ["--output", str(self.output(names)), "--data", str(data), "--at-once", str(self.at_once)]
         line += ["--tasks", f"transfer,{FROZEN}" if self.transfers(names[0]) else FROZEN]
         run_module("clearspan.train.sweep", [*line, "--protocol", "fast", "--quiet"], "sweep")

@@ -67,6 +67,8 @@ class Model(FolderEncoder):
         settings: Mapping[str, str],
         packed: PackedModel | None = None,
     ) -> None:
+        if not isinstance(modules.truncate_dim, int | None):
+            raise EncoderError(f"{folder}: truncate_dim must be a number, not {modules.truncate_dim!r}")
         dim = int(modules.truncate_dim or modules.get_embedding_dimension())
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]

@@ -124,7 +124,7 @@ class _Copying:
         on_cuda = tensor.is_cuda
         self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_cuda)
         self._copy.copy_(tensor, non_blocking=on_cuda)
-        self._done = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
+        self._done = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]  # torch's
         if self._done is not None:
             self._done.record(torch.cuda.current_stream(tensor.device))
 

@@ -1,7 +1,9 @@
 """Texts to vectors: the library's own embeddings, whatever the batches, the kills and the processes."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from clearspan.common import compute
 from clearspan.common.encoder.library import Model
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds import vectors as kind
 from clearspan.shards import Dataset, vectors, verify
 from clearspan.shards.__main__ import main as shards
@@ -248,6 +251,49 @@ def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, comp
 def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
     ended = embed("--device", "cuda")
     assert ended.code == 1 and "--device cuda: no GPU here" in ended.err
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.exhaustive
+def test_one_process_a_gpu_embeds_for_all_workers(
+    pipeline: Command,
+    corpus: Path,
+    encoder: Path,
+    expected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A CPU in place of two GPUs: both workers connect to a model's process."""
+    names, holding = list[str](), model_processes.holding
+
+    @contextlib.contextmanager
+    def watched(*options: Any) -> Iterator[None]:
+        with holding(*options):
+            yield
+            names.extend(path.name for path in Path(os.environ[model_processes.FOLDER]).iterdir())
+
+    monkeypatch.setattr(model_processes, "holding", watched)
+    monkeypatch.setattr(kind, "SHARED", ("cpu",))
+    monkeypatch.setattr(kind, "gpus", lambda device: [device, device])
+    words = ("embed", "--input", corpus, "--model", encoder, "--unit-bytes", "16000", "--device", "cpu", "--keep-text")
+    ended = pipeline(*words, "--workers", "2")
+    assert ended.code == 0, ended.err
+    assert sorted(names) == ["0.socket", "1.socket", "worker-0", "worker-1"]
+    np.testing.assert_allclose(stored(tmp_path / "out"), expected(), atol=1e-5)
+    assert pipeline(*words, "--workers", "1", "--output", tmp_path / "alone").code == 0
+    assert rows(tmp_path / "out").drop(["vector"]).equals(rows(tmp_path / "alone").drop(["vector"]))
+    assert model_processes.FOLDER not in os.environ
+
+
+@pytest.mark.exhaustive
+def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(encoder, tmp_path / "broken")
+    weights = next(folder.rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:1000])
+    own = {"folder": str(folder), "sha256": kind.model_hash(str(folder)), "pooling": None, "precision": "fp32"}
+    with pytest.raises(PipelineError, match=r"^\S*broken: no usable model .*$"), model_processes.holding(["cpu"], own):
+        pass
+    assert model_processes.FOLDER not in os.environ
 
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

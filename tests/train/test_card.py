@@ -90,7 +90,7 @@ def test_a_run_that_bettered_nothing_says_so_in_its_last_line_and_in_the_card(
     done = train_alone(*tiny, *words)
     said = "no checkpoint was better than the model you began with"
     assert said in done.stdout.splitlines()[-1] and "after 2 steps" in done.stdout.splitlines()[-1]
-    first = (tmp_path / "run" / "model" / "README.md").read_text().split("# model\n\n")[1].splitlines()[0]
+    first = (tmp_path / "run" / "model" / "README.md").read_text().split(f"# {tmp_path.name}\n\n")[1].splitlines()[0]
     assert first.startswith(f"In training {said}, and this is that model: mean pooling")
     assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 0 and said in capsys.readouterr().out
     assert main([str(tmp_path / "run"), str(tmp_path / "last"), "--checkpoint", "last"]) == 0

@@ -59,7 +59,8 @@ def cross_entropy(
         multiple: pad the vocabulary to a multiple of this number. None: as `ALIGNED` says.
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
+    dtype = torch.get_autocast_dtype(device) if is_cast else weight.dtype
     multiple = multiple or ALIGNED.get(device, 1)
     rows = max(1, CHUNK_BYTES.get(device, CHUNK_BYTES["cpu"]) // (4 * len(weight)))
     rows -= rows % ALIGNED_ROWS if rows > ALIGNED_ROWS else 0

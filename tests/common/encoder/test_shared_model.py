@@ -67,15 +67,18 @@ def reader(shared_data: Path) -> TokenReader:
 @pytest.fixture
 def served(reader: TokenReader) -> Iterator[Callable[[bool], str]]:
     """Serve a model in a thread of this process; return its address."""
-    folder = tempfile.mkdtemp()  # the path of a socket is short
+    folder, listeners = tempfile.mkdtemp(), list[Listener]()  # the path of a socket must be short
 
     def serve(is_packed: bool) -> str:
         address = f"{folder}/{is_packed}"
-        process: Any = SharedProcess(Held(reader, is_packed), Listener(address, "AF_UNIX"))  # type: ignore[arg-type]
+        listeners.append(Listener(address, "AF_UNIX"))
+        process: Any = SharedProcess(Held(reader, is_packed), listeners[-1])  # type: ignore[arg-type]
         threading.Thread(target=process.run, daemon=True).start()
         return address
 
     yield serve
+    for listener in listeners:
+        listener.close()
     shutil.rmtree(folder)
 
 
