@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from benchmarks.report import alternating, machine, median_ratio, timed
-from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.stream import embed
 
 DIM, LIMIT = 384, 256
@@ -76,7 +76,7 @@ def rates(tokenizer: Path, texts: list[str], arguments: argparse.Namespace) -> d
     zeros = Zeros(max(arguments.batch_tokens, arguments.batch))
     module.forward = lambda features, **_: {"sentence_embedding": zeros._zeros[: len(features["input_ids"])]}
     library = SentenceTransformer(modules=[module], device="cpu")
-    reader = Reader(module, tokenizer.name)
+    reader = LibraryReader(module, tokenizer.name)
 
     def ours() -> np.ndarray:
         return embed(reader, zeros, texts, "", arguments.batch_tokens, progress=False).vectors

@@ -1,4 +1,4 @@
-"""The interface of every model that the evaluator scores, whatever it was loaded from, and that of model folders."""
+"""The interface of every model that embeds texts (`Encoder`), and of those from a model folder (`FolderEncoder`)."""
 
 import functools
 from abc import ABC, abstractmethod

@@ -119,9 +119,9 @@ def main() -> None:
 
         try:
             model: Any = load_model(**json.load(sys.stdin))
-            from clearspan.common.encoder.shared_process import SharedProcess  # imports torch, which takes seconds
+            from clearspan.common.encoder.model_server import ModelServer  # imports torch, which takes seconds
 
-            process = SharedProcess(model, Listener(str(socket), "AF_UNIX", backlog=64))
+            process = ModelServer(model, Listener(str(socket), "AF_UNIX", backlog=64))
         except (PipelineError, OSError) as error:
             told.write(json.dumps({"error": one_line(error)}) + "\n")
             return
