@@ -30,9 +30,9 @@ from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.packed import PackedModel
-from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.pooling import as_float32, with_pooling
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
@@ -72,7 +72,7 @@ class Model(FolderEncoder):
         dim = int(modules.truncate_dim or modules.get_embedding_dimension())
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]
-        self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
+        self.reader = LibraryReader(first, self.name) if isinstance(first, Transformer) else None
         self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
@@ -97,7 +97,7 @@ class Model(FolderEncoder):
         def guard() -> AbstractContextManager[None]:
             return refusing(f"{self.name}: cannot encode every text")
 
-        return stream.embedded(self.reader, self.packed, windows, prompt, batch_tokens, guard)
+        return stream.embed_windows(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
@@ -174,7 +174,7 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
     if pooling:
         options = {"model_kwargs": weights | safe, "processor_kwargs": dict(safe), "config_kwargs": dict(safe)}
-        modules = pooled(str(folder), pooling, **options)
+        modules = with_pooling(str(folder), pooling, **options)
         tokenizer: Any = modules[0].tokenizer
         if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
