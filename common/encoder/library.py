@@ -15,7 +15,7 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,7 @@ class Model(FolderEncoder):
         settings: Mapping[str, str],
         packed: PackedModel | None = None,
     ) -> None:
-        if not isinstance(modules.truncate_dim, int | None):
-            raise EncoderError(f"{folder}: truncate_dim must be a number, not {modules.truncate_dim!r}")
-        dim = int(modules.truncate_dim or modules.get_embedding_dimension())
+        dim = int(modules.get_embedding_dimension())  # after `truncate_dim`, which may be larger
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]
         self.reader = LibraryReader(first, self.name) if isinstance(first, Transformer) else None
@@ -78,6 +76,10 @@ class Model(FolderEncoder):
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         if self.packed is not None and self.reader is not None:
             return stream.embed(self.reader, self.packed, texts, prompt, batch_tokens, progress)
+        with self.reader.lock if self.reader else nullcontext():  # the library's tokenizer serves one thread at a time
+            return self._by_library(texts, batch_tokens, progress, prompt)
+
+    def _by_library(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         tokens = self.reader.read(texts, prompt) if self.reader else None
         read = tokens.lengths.tolist() if tokens else [len(text) for text in texts]

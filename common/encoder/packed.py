@@ -100,7 +100,7 @@ class PackedModel:
     def __init__(self, model: SentenceTransformer) -> None:
         first, *after = list(model)
         transformer, output_name = _checked_transformer(first)
-        self.dim = int(model.truncate_dim or model.get_embedding_dimension() or 0)
+        self.dim = int(model.get_embedding_dimension() or 0)
         self._weights = after.pop(0).emb_layer if after and isinstance(after[0], WordWeights) else None
         self._pooling: Pooling | FirstLast | None = None  # the transformer's head pools
         if output_name == LAST_STATES:

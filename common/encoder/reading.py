@@ -66,10 +66,14 @@ class LibraryReader(TokenReader):
     def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
         if self.is_fast:
             return super().count(texts)
-        return self._library_lengths(texts, truncation=False, add_special_tokens=False)
+        with self.lock:
+            return self._library_lengths(texts, truncation=False, add_special_tokens=False)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
-        return super()._read(texts, prompt) if self.is_fast else self._by_library(texts, prompt)
+        if self.is_fast:
+            return super()._read(texts, prompt)
+        with self.lock:
+            return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
         """Undo the settings that the library makes in its tokenizer for each of its own calls."""

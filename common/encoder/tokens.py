@@ -77,11 +77,14 @@ class TokenReader:
         post_processing: what follows the tokenization; None: a subclass defines it.
         num_embeddings: a number that all ids must be below.
         name: the model's name, for messages.
+
+    Attributes:
+        lock: held while the tokenizer is in use, since `tokenizers` refuses to change settings meanwhile.
     """
 
     def __init__(self, tokenizer: Any, post_processing: PostProcessing | None, num_embeddings: int, name: str) -> None:
         self._tokenizer, self._post_processing = tokenizer, post_processing
-        self._num_embeddings, self._name, self._lock = num_embeddings, name, threading.Lock()
+        self._num_embeddings, self._name, self.lock = num_embeddings, name, threading.RLock()
 
     @classmethod
     def of(cls, description: dict[str, Any]) -> "TokenReader":
@@ -149,7 +152,7 @@ class TokenReader:
 
     def _content(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts, without special tokens and truncation."""
-        with self._lock:
+        with self.lock:
             self._set_up()
             # A faster way is proven on one of SAMPLE texts, so it does not pay for fewer.
             return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)
