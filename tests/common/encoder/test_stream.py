@@ -161,6 +161,6 @@ def test_progress_is_of_tokens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             assert self.total == self.n == sum(min(len(text), 8) for text in TEXTS)
             super().__exit__(*failure)
 
-    monkeypatch.setattr(stream, "Progress", Kept)
+    monkeypatch.setattr(stream, "TokenBar", Kept)
     stream.embed(Letters(), Sums(), TEXTS, "", 13, progress=True)
     assert len(bars) == 1
