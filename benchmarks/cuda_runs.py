@@ -218,8 +218,7 @@ class Plan:
         """Return `clearspan adapt` of the encoder that the masked LM trained."""
         words = ["adapt", f"--input={self.work / 'files' / 'titles.csv'}", "--fields=title,text"]
         words += [f"--model={self.work / 'runs' / 'mlm' / 'model'}", f"--output={self.work / 'adapted'}"]
-        steps = self.size["steps"]
-        words += [f"training.max_steps={steps}", f"training.eval_steps={steps}", f"data.text.batch_size={steps}"]
+        words += ["training.epochs=1"]  # some twenty steps
         return Step("adapt", self.module("benchmarks.without_beam", *words), needs=("mlm",), check=self.adapted)
 
     def adapted(self) -> dict[str, Any]:

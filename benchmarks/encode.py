@@ -1,16 +1,13 @@
 """Texts to embeddings on a CPU: `load_model(...).encode` beside sentence-transformers', on short and long texts.
 
     python -m benchmarks.encode --model all-MiniLM-L6-v2 --short sts-train.csv sts-test.csv --long DOCUMENTS.jsonl
-    python -m benchmarks.encode --host TOKENIZER ... --long DOCUMENTS.jsonl --texts 100000
 
 Both encode with the same sentence-transformers folder, including tokenization; in bf16, both round its weights. Short
 texts are the distinct sentences of STS-B's files, long ones the beginnings of documents. Ratios are medians over
 alternating rounds, of elapsed and of processor time; other load affects the latter least. First, both are checked to
 give the same embeddings, to 1e-5 in fp32. The same follows for a static model of random vectors with the same
-tokenizer; the last rows are its speed beside the model's, both by sentence-transformers.
-
-With `--host`, a model that returns zeros takes the place of the model: the rates are those of everything else, with the
-tokenizers of these folders, on distinct sentences of the documents.
+tokenizer; the last rows are its speed beside the model's, both by sentence-transformers. `benchmarks.encode_host`
+measures everything but the model.
 """
 
 import argparse
@@ -28,7 +25,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoTokenizer
 
-from benchmarks import encode_host
 from benchmarks.report import (
     alternating,
     command,
@@ -94,13 +90,14 @@ def compare(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int, tol
 
 
 def rates(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int) -> dict[str, Any]:
-    """Return the rates of both on the same texts."""
+    """Return the rates of both on the same texts; our first round may fill caches."""
     rounds = alternating(
         {"ours": lambda: timed(lambda: ours(texts))[0], "peer": lambda: timed(lambda: theirs(texts))[0]}, num_rounds
     )
     clock, processor = ([[each[at] for each in rounds[name]] for name in ("peer", "ours")] for at in (0, 1))
     return {
         "texts": len(texts),
+        "first_texts_per_s": round(len(texts) / clock[1][0], 1),
         "texts_per_s": round(len(texts) / statistics.median(clock[1]), 1),
         "peer_texts_per_s": round(len(texts) / statistics.median(clock[0]), 1),
         "times": median_ratio(*clock),
@@ -109,11 +106,6 @@ def rates(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int) -> di
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    if arguments.host:
-        return encode_host.measure(arguments)
-    if arguments.model is None or arguments.short is None:
-        raise SystemExit("benchmark: give --model and --short, or --host")
-
     inputs = {
         "short": sentences(arguments.short, arguments.texts),
         "long": beginnings(arguments.long, arguments.long_texts),
@@ -138,8 +130,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
     figures = {"texts": ("texts", ","), "texts/s": ("texts_per_s", ",.0f"), "peer": ("peer_texts_per_s", ",.0f")}
-    if any("first_texts_per_s" in row for row in result["rows"].values()):
-        figures |= {"first round": ("first_texts_per_s", ",.0f")}
     figures |= {"times": ("times", ".2f"), "by processor": ("times_by_processor", ".2f")}
     title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
     return f"{title}\n{tabulated('', result['rows'], figures)}"
@@ -147,16 +137,14 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = command(__doc__, "encode")
-    parser.add_argument("--model", type=Path, metavar="DIR", help="a sentence-transformers folder")
-    parser.add_argument("--short", type=Path, nargs="+", metavar="FILE", help="STS-B in SentEval's layout")
-    parser.add_argument("--long", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a sentence-transformers folder")
     parser.add_argument(
-        "--host", type=Path, nargs="+", metavar="DIR", help="folders of tokenizers: the host's side alone"
+        "--short", type=Path, nargs="+", required=True, metavar="FILE", help="STS-B in SentEval's layout"
     )
+    parser.add_argument("--long", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
     option(parser, "texts", 2000, "short texts")
     option(parser, "long-texts", 100, "long texts")
     option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
-    option(parser, "batch-tokens", 16384, "with --host: tokens of our batches")
     option(parser, "rounds", 5, "rounds")
     precisions_option(parser, "fp32", "auto")
     finish(parser, measure, table)

@@ -1,5 +1,7 @@
 """The host's side of embedding: everything but the model's forward, with a model that returns zeros.
 
+    python -m benchmarks.encode_host TOKENIZER ... --documents DOCUMENTS.jsonl
+
 Our stream (tokenization, windows, batches, rows in order) and the loop of sentence-transformers' `encode` read the same
 texts with the same tokenizer: distinct sentences of documents. Both return zeros for each batch at once.
 """
@@ -8,7 +10,6 @@ import argparse
 import itertools
 import json
 import re
-import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,9 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from benchmarks.report import alternating, machine, median_ratio, timed
-from clearspan.common.encoder.reading import Reader
+from benchmarks.encode import rates
+from benchmarks.report import command, finish, machine, option, tabulated
+from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.stream import embed
 
 DIM, LIMIT = 384, 256
@@ -69,37 +71,57 @@ def transformer(tokenizer: Path, folder: Path) -> Transformer:
     return Transformer(str(folder))
 
 
-def rates(tokenizer: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+def row(tokenizer: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the rates of both with a tokenizer, each with its caches as they are: the first round fills them."""
     with tempfile.TemporaryDirectory() as folder:
         module = transformer(tokenizer, Path(folder))
     zeros = Zeros(max(arguments.batch_tokens, arguments.batch))
     module.forward = lambda features, **_: {"sentence_embedding": zeros._zeros[: len(features["input_ids"])]}
     library = SentenceTransformer(modules=[module], device="cpu")
-    reader = Reader(module, tokenizer.name)
+    reader = LibraryReader(module, tokenizer.name)
 
-    def ours() -> np.ndarray:
+    def ours(texts: list[str]) -> np.ndarray:
         return embed(reader, zeros, texts, "", arguments.batch_tokens, progress=False).vectors
 
-    def theirs() -> np.ndarray:
+    def theirs(texts: list[str]) -> np.ndarray:
         return np.asarray(library.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
 
-    rounds = alternating({"ours": lambda: timed(ours)[0], "peer": lambda: timed(theirs)[0]}, arguments.rounds)
-    clock, processor = ([[each[at] for each in rounds[name]] for name in ("peer", "ours")] for at in (0, 1))
-    return {
-        "texts": len(texts),
-        "tokens": int(reader.read(texts).lengths.sum()),
-        "first_texts_per_s": round(len(texts) / clock[1][0], 1),
-        "texts_per_s": round(len(texts) / statistics.median(clock[1]), 1),
-        "peer_texts_per_s": round(len(texts) / statistics.median(clock[0]), 1),
-        "times": median_ratio(*clock),
-        "times_by_processor": median_ratio(*processor),
-    }
+    measured = rates(ours, theirs, texts, arguments.rounds)
+    return {**measured, "tokens": int(reader.read(texts).lengths.sum())}
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the rates with each tokenizer."""
-    texts = list(itertools.islice(sentences(arguments.long), arguments.texts))
-    rows = {tokenizer.name: rates(tokenizer, texts, arguments) for tokenizer in arguments.host}
+    texts = list(itertools.islice(sentences(arguments.documents), arguments.texts))
+    rows = {tokenizer.name: row(tokenizer, texts, arguments) for tokenizer in arguments.tokenizers}
     versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
     return {"machine": machine(), **versions, "batch": arguments.batch, "rows": rows}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the text that is printed."""
+    figures = {
+        "texts": ("texts", ","),
+        "first round": ("first_texts_per_s", ",.0f"),
+        "texts/s": ("texts_per_s", ",.0f"),
+        "peer": ("peer_texts_per_s", ",.0f"),
+        "times": ("times", ".2f"),
+        "by processor": ("times_by_processor", ".2f"),
+    }
+    title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
+    return f"{title}\n{tabulated('', result['rows'], figures)}"
+
+
+def main() -> None:
+    parser = command(__doc__, "encode_host")
+    parser.add_argument("tokenizers", type=Path, nargs="+", metavar="DIR", help="folders of tokenizers")
+    parser.add_argument("--documents", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
+    option(parser, "texts", 100_000, "sentences")
+    option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
+    option(parser, "batch-tokens", 16384, "tokens of our batches")
+    option(parser, "rounds", 5, "rounds")
+    finish(parser, measure, table)
+
+
+if __name__ == "__main__":
+    main()

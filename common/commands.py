@@ -2,7 +2,7 @@
 
     min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
 
-`run_module` runs a command in a process of its own and prints its output as it comes; `common.several` runs several
+`run_module` runs a command in a process of its own and prints its output as it comes; `common.parallel` runs several
 commands at a time. `naming_keywords` names keyword arguments in place of options in messages:
 
     --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup

@@ -29,8 +29,10 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from clearspan.common.ragged import Ragged, bounds
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 
-MOST_IDS = 1 << 20
-"""Number of ids of words that are kept, of about a third as many words."""
+MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
+"""Number of ids of words that are kept, of about a third as many words, and of these words' characters: a word of any
+length, such as an image in base64, may have a single id.
+"""
 TOGETHER = 256
 """Number of words that are tokenized as one text: each text has a cost of its own."""
 SAMPLE, SAMPLE_CHARACTERS = 64, 4096
@@ -187,7 +189,7 @@ class Words:
             return self._ids(texts)
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        if len(self._words.values) > MOST_IDS:
+        if len(self._words.values) > MOST_IDS or self._characters > MOST_CHARACTERS:
             self._forget()
         rows = [text.replace("\n", " ").split(" ") for text in texts]
         self._add(list(set(chain.from_iterable(rows)).difference(self._numbers)))
@@ -199,6 +201,7 @@ class Words:
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
         self._words = Ragged.of([], np.int64)
+        self._characters = 0
 
     def _add(self, words: list[str]) -> None:
         groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
@@ -209,6 +212,7 @@ class Words:
         ]
         ids = [np.array(encoding.ids, np.int64) for encoding in encodings]
         self._numbers.update(zip(words, count(len(self._numbers)), strict=False))
+        self._characters += sum(map(len, words))
         new = Ragged(Ragged.of(ids, np.int64).values, bounds(Ragged.of(lengths, np.int64).values))
         self._words = Ragged.concatenate([self._words, new])
 

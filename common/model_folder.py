@@ -122,7 +122,7 @@ def read_inference(folder: Path) -> dict[str, Any]:
     """Return the settings of `INFERENCE`; none without the file.
 
     Raises:
-        EncoderError: the model is no encoder of sentences, or its default prompt is missing.
+        EncoderError: the model is no encoder of sentences, its default prompt is missing, or its dimension is no size.
     """
     path = folder / INFERENCE
     settings: dict[str, Any] = read_json(path) if path.is_file() else {}
@@ -132,6 +132,9 @@ def read_inference(folder: Path) -> dict[str, Any]:
     texts = [key for key, prompt in prompts.items() if isinstance(prompt, str)] if isinstance(prompts, dict) else []
     if name is not None and name not in texts:
         raise EncoderError(f"{path}: default_prompt_name {name!r} is no text among its prompts")
+    dim = settings.get("truncate_dim")
+    if dim is not None and (type(dim) is not int or dim < 1):  # the library would cut dimensions from the end
+        raise EncoderError(f"{path}: truncate_dim must be a positive whole number, not {dim!r}")
     return settings
 
 

@@ -372,13 +372,14 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
 
         from clearspan.pipelines.execution import graph, runners
 
-        processes = 0
+        shared: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
             size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
             processes = runners.num_processes(options.workers, len(units), size, speed, cpu_count())
             pipeline = runners.local(processes, options.beam)
+            shared = job.kind.shared_by(processes)
         graph.build(pipeline, job, units)
-        with job.kind.beside(processes) if processes else contextlib.nullcontext():
+        with shared:
             return runners.run(pipeline)

@@ -55,7 +55,7 @@ def test_a_page_opens_with_whom_it_is_for(page: Path) -> None:
     assert title.startswith("# ") and not blank and first.startswith("For ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("material")
     pytest.importorskip("mkdocstrings")

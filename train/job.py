@@ -103,8 +103,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     precision = resolve_precision(recipe, resume)
     static = torch.cuda.is_available() and recipe.training.bf16 is True
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
-    device = torch.device("cuda" if static else "cpu")
-    kernels = [line for line in [flash3.activate(device, learner.encoder.attention_dropout)] if line]
+    kernels = flash3.activate(torch.device("cuda"), learner.encoder.attention_dropout) if static else ""
     if static and recipe.training.compile:
         learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
     feed = build_feed(recipe, datasets, learner, rank, ranks)
@@ -119,7 +118,8 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
         check_ranks(recipe)
     with contextlib.ExitStack() as stack:
         resumes = agreed(lambda: stack.enter_context(output(recipe, resume, dry_run)))
-        lines = [line for stream in feed.streams.values() for line in stream.left_out()] + precision + kernels
+        lines = [line for stream in feed.streams.values() for line in stream.left_out()] + precision
+        lines += [kernels] if kernels else []
         lines += [] if resumes else notes(recipe, learner, feed, held_out, total)
         streams = {f"data.{name}": stream for name, stream in feed.streams.items()}
         validation = {f"{name}.validation": stream for name, stream in held_out.streams.items()} if held_out else {}

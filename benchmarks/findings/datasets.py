@@ -102,7 +102,8 @@ def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) 
 
 def prepare(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) -> Path:
     """Make all datasets and copy what scoring needs, so that the work folder is all that another machine needs."""
-    shards, inputs, copied = make(options, scale, held_out), options.work / "inputs", {}
+    shards, inputs = make(options, scale, held_out), options.work / "inputs"
+    copied: dict[str, str] = {}
     shutil.rmtree(inputs, ignore_errors=True)
     downstream = find_downstream(options.data)
     for source in [downstream / name for name in scale.sets] or [downstream]:

@@ -28,7 +28,7 @@ from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, UsageError, run_module
 from clearspan.common.files import write_text
-from clearspan.common.several import several
+from clearspan.common.parallel import parallel_map
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
@@ -160,7 +160,7 @@ class Study:
             run_module("clearspan.train", line, "train")
         export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
         data = self.link_data()
-        several(lambda each: self.score(*each, data), list(self.beside().items()), self.at_once)
+        parallel_map(lambda each: self.score(*each, data), list(self.beside().items()), self.at_once)
         for name, system in self.systems.items():
             self.write_recipe(name, system, {"path": str(self.base)})
         failed: list[CommandError] = []
@@ -247,9 +247,9 @@ class Study:
 
     def sweep(self, names: Sequence[str], num_seeds: int, data: Path) -> None:
         """Train and score systems with the first seeds; those that are finished stay as they are."""
-        output, line = self.output(names), []
+        line: list[str] = []
         for axis in self.grid(names, num_seeds):
             line += ["--grid", axis]
-        line += ["--output", str(output), "--data", str(data), "--at-once", str(self.at_once)]
+        line += ["--output", str(self.output(names)), "--data", str(data), "--at-once", str(self.at_once)]
         line += ["--tasks", f"transfer,{FROZEN}" if self.transfers(names[0]) else FROZEN]
         run_module("clearspan.train.sweep", [*line, "--protocol", "fast", "--quiet"], "sweep")

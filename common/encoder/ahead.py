@@ -48,7 +48,7 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
         yield window
 
 
-def embedded(
+def embed_windows(
     reader: TokenReader, start: Start, texts: Iterable[Sequence[str]], prompt: str, guard: Guard = nullcontext
 ) -> Iterator[Embedded]:
     """Yield the embeddings of each window of texts, in order.

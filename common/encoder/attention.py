@@ -78,7 +78,7 @@ def packed_attention(
         reach = sliding_window - 1 if sliding_window else -1
         window = (reach, 0 if causal else reach)
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, window)[None], None
-    scores = Scores(scaling, sliding_window, causal, position_bias)
+    scores = ScoreOptions(scaling, sliding_window, causal, position_bias)
     if query.device.type != "cpu" or packed.lengths is None:
         return padded_attention(query, key, value, packed, dropout, scores), None
     if module.training or query.requires_grad:  # on a CPU, bf16's backward is slower than fp32's
@@ -87,8 +87,8 @@ def packed_attention(
     return attention_by_length(query, key, value, packed, dropout, scores), None
 
 
-class Scores(NamedTuple):
-    """How queries and keys become the scores of a softmax.
+class ScoreOptions(NamedTuple):
+    """The factor, mask and bias of attention scores, which the softmax takes.
 
     Attributes:
         scaling: the factor of the products; None: the square root of 1 / d.
@@ -118,7 +118,7 @@ class Scores(NamedTuple):
 
 @in_fp32
 def attention_by_length(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: Scores
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
     """Compute attention on a CPU: neighbors of one length share a call (`common.encoder.grouping` sorts by length)."""
     assert packed.lengths is not None
@@ -145,7 +145,7 @@ def unfused_attention(
 
     Args:
         q, k, v: (N, heads, L, d).
-        mask: as `Scores.mask` returns it.
+        mask: as `ScoreOptions.mask` returns it.
     """
     shape, scaling = q.shape, q.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
@@ -168,7 +168,7 @@ def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
 
 
 def padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: Scores
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
     """Compute attention with one padded SDPA, for cases that the other kernels do not support; no host sync."""
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()

@@ -15,7 +15,7 @@ without an embedding. Nothing is downloaded, and no code in the folder is run.
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.packed import PackedModel
-from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.pooling import as_float32, with_pooling
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
 from clearspan.common.model_folder import (
     EncoderError,
@@ -67,17 +67,19 @@ class Model(FolderEncoder):
         settings: Mapping[str, str],
         packed: PackedModel | None = None,
     ) -> None:
-        if not isinstance(modules.truncate_dim, int | None):
-            raise EncoderError(f"{folder}: truncate_dim must be a number, not {modules.truncate_dim!r}")
-        dim = int(modules.truncate_dim or modules.get_embedding_dimension())
+        dim = int(modules.get_embedding_dimension())  # after `truncate_dim`, which may be larger
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
         self.modules, self.packed, first = modules, packed, modules[0]
-        self.reader = Reader(first, self.name) if isinstance(first, Transformer) else None
+        self.reader = LibraryReader(first, self.name) if isinstance(first, Transformer) else None
         self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         if self.packed is not None and self.reader is not None:
             return stream.embed(self.reader, self.packed, texts, prompt, batch_tokens, progress)
+        with self.reader.lock if self.reader else nullcontext():  # the library's tokenizer serves one thread at a time
+            return self._by_library(texts, batch_tokens, progress, prompt)
+
+    def _by_library(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         tokens = self.reader.read(texts, prompt) if self.reader else None
         read = tokens.lengths.tolist() if tokens else [len(text) for text in texts]
@@ -97,7 +99,7 @@ class Model(FolderEncoder):
         def guard() -> AbstractContextManager[None]:
             return refusing(f"{self.name}: cannot encode every text")
 
-        return stream.embedded(self.reader, self.packed, windows, prompt, batch_tokens, guard)
+        return stream.embed_windows(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
@@ -174,7 +176,7 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
     if pooling:
         options = {"model_kwargs": weights | safe, "processor_kwargs": dict(safe), "config_kwargs": dict(safe)}
-        modules = pooled(str(folder), pooling, **options)
+        modules = with_pooling(str(folder), pooling, **options)
         tokenizer: Any = modules[0].tokenizer
         if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

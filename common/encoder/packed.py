@@ -1,9 +1,9 @@
 """A sentence-transformers model that embeds packed: no padding, the numbers of the library's `encode`.
 
-    SentenceTransformer -> PackedModel.of -> encode_ids: ids (T,), lengths (N,) -> states (T, h) -> pooled -> (N, dim)
+    SentenceTransformer -> PackedModel -> encode_ids: ids (T,), lengths (N,) -> states (T, h) -> pooled -> (N, dim)
 
-The transformer's modules are copied and its weights are shared, so the library's model stays as it is, and the way for
-what cannot run packed. `check_packing` compares the two at load.
+The transformer's modules are copied and its weights are shared, so the library's own model still works. `check_packing`
+compares the two when a model is loaded.
 """
 
 import copy
@@ -100,7 +100,7 @@ class PackedModel:
     def __init__(self, model: SentenceTransformer) -> None:
         first, *after = list(model)
         transformer, output_name = _checked_transformer(first)
-        self.dim = int(model.truncate_dim or model.get_embedding_dimension() or 0)
+        self.dim = int(model.get_embedding_dimension() or 0)
         self._weights = after.pop(0).emb_layer if after and isinstance(after[0], WordWeights) else None
         self._pooling: Pooling | FirstLast | None = None  # the transformer's head pools
         if output_name == LAST_STATES:
@@ -138,7 +138,7 @@ class PackedModel:
             lengths: (n,), the number of ids of each text, on the host.
             prompt_tokens: ids at the beginning of each text that a pooling without the prompt leaves out.
         """
-        return packed_batches.embedded(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
+        return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
     def _embedded(self, packed: Packed, prompt_tokens: int) -> Tensor:
         is_both = isinstance(self._pooling, FirstLast)

@@ -24,7 +24,7 @@ FEW_ROWS, MANY_ROWS = 16, 64
 """On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
 
 
-def embedded(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
+def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
     """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
 
     Args:
@@ -50,6 +50,6 @@ def embedded(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Ca
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Return the lengths with that of a filler which makes them this many rows."""
+    """Return the lengths, followed by the length of a filler sequence that brings their sum to `rows`."""
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

@@ -7,6 +7,8 @@
 
 The poolings are those of SimCSE's `--pooler`: its supervised models are published with `cls`, its unsupervised ones
 with `cls_before_pooler`, and BERT itself with `avg_first_last`. sentence-transformers' `cls` is `cls-before-head` here.
+
+Here they are the library's modules; `common.encoder.token_pooling` computes the poolings of packed batches.
 """
 
 from typing import Any
@@ -43,7 +45,7 @@ class FirstLast(nn.Module):
         return self.dim
 
 
-def pooled(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
+def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
     """Return sentence-transformers' modules that turn a plain Hugging Face folder into a sentence encoder.
 
     Args:

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from clearspan.common.encoder.tokens import LONGEST, Layout, TokenReader, Tokens
+from clearspan.common.encoder.tokens import LONGEST, PostProcessing, TokenReader, Tokens
 from clearspan.common.fast_tokenizer import AWKWARD
 from clearspan.common.ragged import Ragged
 
@@ -25,8 +25,8 @@ TOGETHER = 64
 """Number of texts that the library tokenizes in one call, of similar length since it pads them."""
 
 
-class Reader(TokenReader):
-    """Reader of texts for one loaded model. Threads may share it.
+class LibraryReader(TokenReader):
+    """Reader of texts for a model that the library has loaded. Threads may share it.
 
     Args:
         transformer: the loaded first module of a sentence-transformers model; its settings may change later.
@@ -51,11 +51,11 @@ class Reader(TokenReader):
         return min(int(self._transformer.max_seq_length), LONGEST)
 
     @property
-    def layout(self) -> Layout:
+    def post_processing(self) -> PostProcessing:
         assert self._around is not None
         tokenizer = self._transformer.tokenizer
         is_left = tokenizer.truncation_side == "left"
-        return Layout(*self._around, self.limit, is_left, [*tokenizer.all_special_ids])
+        return PostProcessing(*self._around, self.limit, is_left, [*tokenizer.all_special_ids])
 
     @property
     def most_tokens(self) -> int | None:
@@ -66,10 +66,14 @@ class Reader(TokenReader):
     def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
         if self.is_fast:
             return super().count(texts)
-        return self._library_lengths(texts, truncation=False, add_special_tokens=False)
+        with self.lock:
+            return self._library_lengths(texts, truncation=False, add_special_tokens=False)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
-        return super()._read(texts, prompt) if self.is_fast else self._by_library(texts, prompt)
+        if self.is_fast:
+            return super()._read(texts, prompt)
+        with self.lock:
+            return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
         """Undo the settings that the library makes in its tokenizer for each of its own calls."""

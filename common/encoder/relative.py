@@ -1,4 +1,4 @@
-"""Relative position biases of packed batches: MPNet's, and those of T5 and its relatives.
+"""Relative position biases of packed batches, for MPNet, T5 and its relatives.
 
 The bias of two tokens depends on their distance alone, so one matrix for the longest sequence serves every sequence of
 a batch: (1, heads, longest, longest). The models themselves would compute it for all pairs of rows of the batch.

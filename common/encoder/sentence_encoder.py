@@ -1,4 +1,4 @@
-"""The interface of every model that the evaluator scores, whatever it was loaded from, and that of model folders."""
+"""The interface of every model that embeds texts (`Encoder`), and of those from a model folder (`FolderEncoder`)."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -56,10 +56,10 @@ class Encoder(ABC):
     ) -> NDArray[np.float32]:
         """Return the embeddings of n texts, in their order: (n, dim) float32; of a single text, (dim,).
 
-        Batches hold texts of similar length, at most `batch_tokens` tokens including padding (a longer text has a batch
-        of its own).
-
         Args:
+            batch_tokens: largest number of tokens of a batch, with padding where the model needs it; a longer text has
+                a batch of its own.
+            progress: show a progress bar.
             prompt_name: the model's prompt to put before each text, or `none`; None: the model's default prompt.
 
         Raises:

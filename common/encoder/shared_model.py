@@ -1,9 +1,9 @@
-"""A model that another process of this machine holds on a GPU, with which several processes embed.
+"""Client of a model that another process of this machine holds on a GPU: several processes embed with it.
 
     texts -> ids (here) ──(Unix socket)──> the model's process: batches on the GPU ──> vectors
 
 The messages are JSON and the bytes of arrays: nothing is unpickled. This side needs neither torch nor
-sentence-transformers. If the model cannot run packed, texts are sent in place of ids. `shared_process` is the other
+sentence-transformers. If the model cannot run packed, texts are sent in place of ids. `model_server` is the other
 side.
 """
 
@@ -73,7 +73,7 @@ class SharedModel:
             return threads.submit(self._of_tokens, tokens, batch_tokens)
 
         try:
-            yield from ahead.embedded(self._reader, started, windows, prompt, guard)
+            yield from ahead.embed_windows(self._reader, started, windows, prompt, guard)
         finally:
             threads.shutdown(cancel_futures=True)
 

@@ -23,8 +23,8 @@ from clearspan.common.progress import Bar
 from clearspan.common.ragged import Ragged, bounds
 
 
-class PackedModel(Protocol):
-    """A model that embeds ids without padding (`common.encoder.packed`)."""
+class IdEncoder(Protocol):
+    """A model that embeds ids without padding: a loaded one (`common.encoder.packed`), or one in training."""
 
     @property
     def dim(self) -> int: ...
@@ -35,7 +35,7 @@ class PackedModel(Protocol):
 
 
 def embed(
-    reader: TokenReader, model: PackedModel, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
+    reader: TokenReader, model: IdEncoder, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
 ) -> Embedded:
     """Return the embeddings of texts, and which of them were truncated.
 
@@ -45,7 +45,7 @@ def embed(
         progress: show a progress bar.
     """
     vectors, row = np.empty((len(texts), model.dim), np.float32), 0
-    with Progress(texts, not progress) as bar:
+    with TokenBar(texts, not progress) as bar:
 
         def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
             nonlocal row
@@ -53,24 +53,24 @@ def embed(
             rows = slice(row, row := row + len(tokens))
             return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
 
-        made = list(ahead.embedded(reader, started, ahead.windows(texts), prompt))
+        made = list(ahead.embed_windows(reader, started, ahead.windows(texts), prompt))
     return Embedded(vectors, np.concatenate([np.empty(0, bool), *(each.truncated for each in made)]))
 
 
-def embedded(
+def embed_windows(
     reader: TokenReader,
-    model: PackedModel,
+    model: IdEncoder,
     texts: Iterable[Sequence[str]],
     prompt: str,
     batch_tokens: int,
     guard: ahead.Guard = nullcontext,
 ) -> Iterator[Embedded]:
-    """Yield what `embed` returns for each window of texts, in order, as `ahead.embedded` does."""
+    """Yield what `embed` returns for each window of texts, in order, as `ahead.embed_windows` does."""
 
     def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
         return Window(model, tokens, batch_tokens)
 
-    return ahead.embedded(reader, started, texts, prompt, guard)
+    return ahead.embed_windows(reader, started, texts, prompt, guard)
 
 
 class Window:
@@ -83,7 +83,7 @@ class Window:
 
     def __init__(
         self,
-        model: PackedModel,
+        model: IdEncoder,
         tokens: Tokens,
         batch_tokens: int,
         vectors: NDArray[np.float32] | None = None,
@@ -136,7 +136,7 @@ class _Copying:
         return copied
 
 
-class Progress(Bar):
+class TokenBar(Bar):
     """Bar in tokens. Its total is estimated from characters until all texts are tokenized."""
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:

@@ -9,17 +9,10 @@ from torch import Tensor
 from clearspan.common.encoder.packing import Packed
 
 
-def mean(hidden: Tensor, packed: Packed, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states.
-
-    Args:
-        weights: (T,) fp32, the weight of each row; None: 1 each.
-    """
-    n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
-    if weights is None:
-        return (_reduced(hidden.float(), lengths, "sum") / lengths.clamp(min=1)[:, None])[:n]
-    summed, total = (_reduced(each, lengths, "sum") for each in (hidden.float() * weights[:, None], weights[:, None]))
-    return (summed / total.clamp(min=1e-9))[:n]
+def mean(hidden: Tensor, packed: Packed) -> Tensor:
+    """Return the mean of each sequence's states."""
+    lengths = packed.cu_seqlens.diff().long()
+    return (_reduced(hidden.float(), lengths, "sum") / lengths.clamp(min=1)[:, None])[: packed.num_sequences]
 
 
 def first(hidden: Tensor, packed: Packed, skipped: int = 0) -> Tensor:
@@ -45,7 +38,7 @@ def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights:
 
     Args:
         skipped: tokens at the beginning of each sequence, such as a prompt's, that do not count.
-        weights: (T,) fp32, the tokens' weights of `WordWeights`, by which the states are multiplied.
+        weights: (T,) fp32, the tokens' weights, as of `WordWeights`, by which the states are multiplied.
     """
     hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
     if mode == "cls":

@@ -47,8 +47,8 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the ids of a text become those that a model reads.
+class PostProcessing:
+    """Truncation of a text's ids, and the special tokens around them: what a model reads.
 
     Attributes:
         before, after: the ids around the text's.
@@ -74,14 +74,17 @@ class TokenReader:
 
     Args:
         tokenizer: the model's tokenizer, of the library `tokenizers`, which reads special tokens as the model does.
-        layout: how it reads; None for a class that knows.
+        post_processing: what follows the tokenization; None: a subclass defines it.
         num_embeddings: a number that all ids must be below.
         name: the model's name, for messages.
+
+    Attributes:
+        lock: held while the tokenizer is in use, since `tokenizers` refuses to change settings meanwhile.
     """
 
-    def __init__(self, tokenizer: Any, layout: Layout | None, num_embeddings: int, name: str) -> None:
-        self._tokenizer, self._layout = tokenizer, layout
-        self._num_embeddings, self._name, self._lock = num_embeddings, name, threading.Lock()
+    def __init__(self, tokenizer: Any, post_processing: PostProcessing | None, num_embeddings: int, name: str) -> None:
+        self._tokenizer, self._post_processing = tokenizer, post_processing
+        self._num_embeddings, self._name, self.lock = num_embeddings, name, threading.RLock()
 
     @classmethod
     def of(cls, description: dict[str, Any]) -> "TokenReader":
@@ -89,28 +92,28 @@ class TokenReader:
         tokenizer = Tokenizer.from_str(description["tokenizer"])
         if description["special_as_text"]:
             read_special_as_text(tokenizer)
-        layout = Layout(**description["layout"])
-        return cls(tokenizer, layout, description["num_embeddings"], description["name"])
+        post_processing = PostProcessing(**description["post_processing"])
+        return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
     def described(self) -> dict[str, Any]:
         """Return what another process needs to read as this reader does, as JSON can hold it."""
         return {
             "tokenizer": unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
-            "layout": dataclasses.asdict(self.layout),
+            "post_processing": dataclasses.asdict(self.post_processing),
             "num_embeddings": self._num_embeddings,
             "name": self._name,
         }
 
     @property
-    def layout(self) -> Layout:
-        assert self._layout is not None
-        return self._layout
+    def post_processing(self) -> PostProcessing:
+        assert self._post_processing is not None
+        return self._post_processing
 
     @property
     def most_tokens(self) -> int | None:
         """The number of ids of a text that the model reads, without special tokens; None for any number."""
-        return None if self.layout.limit >= LONGEST else self.layout.room
+        return None if self.post_processing.limit >= LONGEST else self.post_processing.room
 
     def read(self, texts: Sequence[str], prompt: str = "") -> Tokens:
         """Return the ids of texts as the model reads them.
@@ -131,24 +134,25 @@ class TokenReader:
         return self._content(texts).lengths.astype(np.int32)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
-        layout, content = self.layout, self._content([prompt + text for text in texts] if prompt else texts)
-        is_truncated = content.lengths > layout.room
+        rules = self.post_processing
+        content = self._content([prompt + text for text in texts] if prompt else texts)
+        is_truncated = content.lengths > rules.room
         if is_truncated.any():
-            lengths = np.minimum(content.lengths, layout.room)
-            starts = content.offsets[1:] - lengths if layout.keeps_end else content.offsets[:-1]
+            lengths = np.minimum(content.lengths, rules.room)
+            starts = content.offsets[1:] - lengths if rules.keeps_end else content.offsets[:-1]
             content = segments(content.values, starts, lengths)
-        whole = _between(content, layout.before, layout.after)
+        whole = _between(content, rules.before, rules.after)
         prompt_tokens = self._prompt_tokens(prompt) if prompt else 0
         return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
 
     def _prompt_tokens(self, prompt: str) -> int:
         """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
         ids = self._read([prompt], "").ids
-        return len(ids) - bool(len(ids) and ids[-1] in self.layout.special)
+        return len(ids) - bool(len(ids) and ids[-1] in self.post_processing.special)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts, without special tokens and truncation."""
-        with self._lock:
+        with self.lock:
             self._set_up()
             # A faster way is proven on one of SAMPLE texts, so it does not pay for fewer.
             return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)

@@ -191,8 +191,8 @@ class Kind(Options, ABC):
             PipelineError: a resource is unusable.
         """
 
-    def beside(self, processes: int) -> AbstractContextManager[None]:
-        """Return a context around a run on this machine, with what its processes share.
+    def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
+        """Return the context of a local run, which makes what its worker processes share and ends it after them.
 
         Raises:
             PipelineError: it cannot be made.

@@ -53,8 +53,8 @@ class Text(NamedTuple):
     chunk: int = 0
 
     @property
-    def embedded(self) -> str:
-        """What is embedded, without the prompt, and without white space at its ends, as texts are judged."""
+    def model_input(self) -> str:
+        """Title and text as the model gets them, but for the prompt; without white space at the ends, as in scoring."""
         return f"{self.title} {self.text.strip()}".strip()
 
 
@@ -63,14 +63,15 @@ class _Window:
     """A window of texts.
 
     Attributes:
-        embedded: what is embedded of each text.
-        new: the texts to embed, each once.
-        place: row of each text among the new ones and those whose vectors are known, in this order.
-        known: the vectors that are known; None without any.
+        texts: the texts.
+        inputs: the model's input of each text.
+        new: the inputs without a known vector, each once.
+        place: row of each input among the new ones and, after them, the known ones.
+        known: the vectors of the known inputs; None without any.
     """
 
     texts: list[Text]
-    embedded: list[str]
+    inputs: list[str]
     new: list[str]
     place: dict[str, int]
     known: pa.RecordBatch | None
@@ -78,14 +79,14 @@ class _Window:
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
         """Return a window; `old` has the vectors that are known."""
-        embedded = [text.embedded for text in texts]
-        new, known, table = list(dict.fromkeys(embedded)), list[str](), None
+        inputs = [text.model_input for text in texts]
+        new, known, table = list(dict.fromkeys(inputs)), list[str](), None
         if old is not None:
             rows = old.rows([text_id(text.encode()) for text in new])
             known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
             new = [text for text, row in zip(new, rows, strict=True) if row < 0]
             table = old.vectors(rows[rows >= 0]) if known else None
-        return cls(texts, embedded, new, {text: row for row, text in enumerate([*new, *known])}, table)
+        return cls(texts, inputs, new, {text: row for row, text in enumerate([*new, *known])}, table)
 
 
 @dataclasses.dataclass
@@ -128,7 +129,7 @@ class VectorWorker:
         fields = self.fields.of(record)
         title = fields[self.title] if self.title is not None else None
         text = Text(record, found[0], len(found[1]), title.strip() if isinstance(title, str) else "", fields)
-        return text._replace(digest=same_text.digest(text.embedded)) if self.kind.compares else text
+        return text._replace(digest=same_text.digest(text.model_input)) if self.kind.compares else text
 
     @functools.cached_property
     def fields(self) -> KeptFields:
@@ -155,12 +156,12 @@ class VectorWorker:
             for text, title, parts in zip(window, titles, spans, strict=True):
                 tally.counts.read += len(parts) - 1  # the text was counted
                 tally.counts.count("chunks", len(parts))
-                document = text_id(utf8(text.embedded))
+                document = text_id(utf8(text.model_input))
                 for number, (start, end) in enumerate(parts):
                     part = text.text[start:end]
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
-    def _examples(self, window: "_Window", made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _examples(self, window: _Window, made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
         number = len(window.new)
         is_finite, truncated = np.ones(len(window.place), bool), np.zeros(len(window.place), bool)
@@ -170,16 +171,17 @@ class VectorWorker:
             table = pa.concat_batches([stored, table]) if table else stored
         assert table is not None
         kept = []
-        for text, whole in zip(window.texts, window.embedded, strict=True):
-            if is_finite[window.place[whole]]:
-                kept.append((text, whole))
-                tally.counts.count("truncated", int(truncated[window.place[whole]]))
+        for text, model_input in zip(window.texts, window.inputs, strict=True):
+            row = window.place[model_input]
+            if is_finite[row]:
+                kept.append((text, row))
+                tally.counts.count("truncated", int(truncated[row]))
             else:
                 tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
         tally.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
-            yield self._batch(kept[first : first + size], window.place, table)
+            yield self._batch(kept[first : first + size], table)
 
     def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return vectors as they are stored, (n,), and which are finite."""
@@ -188,11 +190,12 @@ class VectorWorker:
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
-    def _batch(self, window: list[tuple[Text, str]], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
-        texts = [text for text, _ in window]
-        taken = table.take(pa.array([place[whole] for _, whole in window], pa.int64()))
+    def _batch(self, kept: list[tuple[Text, int]], table: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the examples of texts, each with its row in the table of vectors."""
+        texts = [text for text, _ in kept]
+        taken = table.take(pa.array([row for _, row in kept], pa.int64()))
         columns = {
-            "id": pa.array((text_id(whole.encode()) for _, whole in window), pa.int64()),
+            "id": pa.array((text_id(text.model_input.encode()) for text in texts), pa.int64()),
             "source": pa.array([text.record.name for text in texts], pa.string()),
             **dict(zip(table.schema.names, taken.columns, strict=True)),
         }

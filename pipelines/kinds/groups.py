@@ -37,7 +37,7 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
         with contextlib.suppress(RecordError):
             if group_of(record, field):
                 return
-    types_of([field], records, OPTION)
+    types_of([field], records, OPTION)  # raises, unless all values are null or empty
 
 
 def group_of(record: Record, field: str | None) -> str:

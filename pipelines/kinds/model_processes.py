@@ -67,15 +67,21 @@ def connected() -> SharedModel | None:
     if FOLDER not in os.environ:
         return None
     folder = Path(os.environ[FOLDER])
-    sockets = sorted(folder.glob(f"*{SOCKET}"))
-    for number in itertools.count():  # workers take turns: the sockets have equally many
-        try:
+    try:
+        number, sockets = _worker_number(folder), sorted(folder.glob(f"*{SOCKET}"))
+        if not sockets:
+            raise FileNotFoundError("its socket is gone")
+        return SharedModel(str(sockets[number % len(sockets)]))  # as many workers at each socket
+    except (OSError, EncoderError) as error:
+        raise PipelineError(f"the model's process has ended ({one_line(error)}): run again") from None
+
+
+def _worker_number(folder: Path) -> int:
+    """Return a number that no other worker of the run has: 0, 1, ..."""
+    for number in itertools.count():
+        with contextlib.suppress(FileExistsError):
             (folder / f"worker-{number}").touch(exist_ok=False)
-            return SharedModel(str(sockets[number % len(sockets)]))
-        except FileExistsError:
-            continue
-        except (OSError, ZeroDivisionError, EncoderError) as error:
-            raise PipelineError(f"the model's process has ended ({one_line(error)}): run again") from None
+            return number
     raise AssertionError
 
 
@@ -119,9 +125,9 @@ def main() -> None:
 
         try:
             model: Any = load_model(**json.load(sys.stdin))
-            from clearspan.common.encoder.shared_process import SharedProcess  # imports torch, which takes seconds
+            from clearspan.common.encoder.model_server import ModelServer  # imports torch, which takes seconds
 
-            process = SharedProcess(model, Listener(str(socket), "AF_UNIX", backlog=64))
+            process = ModelServer(model, Listener(str(socket), "AF_UNIX", backlog=64))
         except (PipelineError, OSError) as error:
             told.write(json.dumps({"error": one_line(error)}) + "\n")
             return

@@ -101,7 +101,7 @@ class Pairs(Triplets):
 
     def reading(self) -> Reading:
         if self.structure:
-            return self.reading_beside()
+            return self.reading_with_group()
         return dataclasses.replace(super().reading(), by_order=False)
 
     def check(self, record: Record) -> None:

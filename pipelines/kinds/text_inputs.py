@@ -53,14 +53,7 @@ IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
 LINKS = ("url", "link", "href", "uri")
 """Usual names of a field with an id, and with a link."""
 MOST_FIELDS = 20
-
-
-def id_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds a text's id, by its usual name (`IDS`); None without one."""
-    known = list(names)
-    return next(filter(None, (named(known, name) for name in IDS)), None)
-
-
+"""Number of a record's fields that a message names."""
 EMPTY = "empty"
 """The reason for which a text that is empty or null is filtered, whatever the kind and the format."""
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
@@ -111,6 +104,12 @@ class TextInputs(TextReading, Kind):
 
     def check(self, record: Record) -> None:
         text_of(record, self.text_field)
+
+
+def id_field(names: Iterable[str]) -> str | None:
+    """Return the field that holds a text's id, by its usual name (`IDS`); None without one."""
+    known = list(names)
+    return next(filter(None, (named(known, name) for name in IDS)), None)
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:

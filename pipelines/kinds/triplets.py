@@ -235,11 +235,11 @@ class Triplets(TextKind):
 
     def reading(self) -> Reading:
         by_order = self.named is None
-        rows = dataclasses.replace(self.reading_beside(), columns=self.column_sets, by_order=by_order)
+        rows = dataclasses.replace(self.reading_with_group(), columns=self.column_sets, by_order=by_order)
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
-    def reading_beside(self) -> Reading:
-        """Return the reading of texts, with the field that is read beside them."""
+    def reading_with_group(self) -> Reading:
+        """Return the reading of texts, and of the field of groups."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property

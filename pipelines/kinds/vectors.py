@@ -12,11 +12,10 @@ chosen, is before each text. A text whose vector is not finite is a bad record.
 The model is not copied into the dataset: the fingerprint holds the hash of its files, which each process compares with
 the folder that it loads. On a CPU each worker loads the model. A GPU has one process with the model, which all workers
 of this machine feed (`kinds.model_processes`); a run in one process, and workers of other runners, load it themselves.
-(Beam's RunInference would pass every text and
-vector through Beam and batch texts as they arrive; a unit could then neither sort them by length nor end with the same
-bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the number of
-processes. A static model (`common.encoder.static`) has no batches, and needs neither torch nor
-sentence-transformers.
+(Beam's RunInference would pass every text and vector through Beam and batch texts as they arrive; a unit could then
+neither sort them by length nor end with the same bytes after a kill.) On a CPU a process computes in one thread, so
+that the bytes do not depend on the number of processes. A static model (`common.encoder.static`) has no batches, and
+needs neither torch nor sentence-transformers.
 """
 
 import contextlib
@@ -131,8 +130,8 @@ class Vectors(VectorOptions):
         """Rate of all-MiniLM-L6-v2 on a core; with a GPU or a static model, of reading, tokenizing and writing."""
         return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
 
-    def beside(self, processes: int) -> AbstractContextManager[None]:
-        if processes == 1 or check_device(self.device) not in SHARED:
+    def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
+        if num_processes == 1 or check_device(self.device) not in SHARED:
             return contextlib.nullcontext()
         options = {name: getattr(self, name) for name in ("pooling", "precision")}
         own = {"folder": self.model, "sha256": self.model_sha256}

@@ -10,12 +10,11 @@ time; another thread's waits.
 
 import dataclasses
 import functools
-import inspect
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,6 @@ from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import storage
 from clearspan.shards.reader import Dataset
 
-P = ParamSpec("P")
 Ranked = list[tuple[list[int], list[float]]]
 """The rows of each query's hits, and their scores, best first."""
 NAME = "search.json"
@@ -126,20 +124,6 @@ def read_settings(folder: str) -> Settings:
 def _beside(folder: str, path: str) -> str:
     """Return a path that is relative to a folder, which may be in a bucket."""
     return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
-
-
-def _reading_hits(
-    ranked: "Callable[Concatenate[Collection, P], Ranked]",
-) -> "Callable[Concatenate[Collection, P], list[list[Hit]]]":
-    """Return the method that takes what `ranked` takes and returns hits."""
-
-    @functools.wraps(ranked, assigned=("__doc__", "__annotations__"))
-    def search(self: "Collection", /, *args: P.args, **kwargs: P.kwargs) -> list[list[Hit]]:
-        return self.texts.hits(ranked(self, *args, **kwargs))
-
-    signature = inspect.signature(ranked).replace(return_annotation=list[list[Hit]])
-    search.__signature__ = signature  # type: ignore[attr-defined]
-    return search
 
 
 class Collection:
@@ -260,7 +244,9 @@ class Collection:
         before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
         return before
 
-    def ranked(
+    @checked
+    @naming_keywords()
+    def search(
         self,
         queries: str | Sequence[str],
         top: int = 10,
@@ -268,10 +254,8 @@ class Collection:
         weight: float | None = None,
         where: str | None = None,
         prompt_name: str | None = None,
-    ) -> Ranked:
-        """Find the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
-
-        `search` returns hits, a list for each query. `ranked` returns their rows and scores, which `texts.hits` reads.
+    ) -> list[list[Hit]]:
+        """Return the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
 
         The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
         (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
@@ -290,6 +274,18 @@ class Collection:
             PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
             ShardError: a shard is damaged.
         """
+        return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+
+    def ranked(
+        self,
+        queries: str | Sequence[str],
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> Ranked:
+        """Return what `search` does as rows and scores, whose hits `texts.hits` reads."""
         asked, weight = check_queries(queries), self.weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
@@ -305,8 +301,6 @@ class Collection:
                 return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:
                 raise UsageError(f"--where: {error}") from None
-
-    search = checked(naming_keywords()(_reading_hits(ranked)))
 
     def _condition(self, where: str) -> Condition:
         try:

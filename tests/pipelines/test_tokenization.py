@@ -122,6 +122,16 @@ def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], mo
         assert_exact(made, bert, [*texts[start : start + 10], "[MASK] a [CLS]", ""])
 
 
+def test_long_words_are_not_kept_for_ever(bert: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word of more than 100 letters has the id of [UNK] alone, so that the number of ids does not limit memory."""
+    monkeypatch.setattr(fast_tokenizer, "MOST_CHARACTERS", 20_000, raising=False)
+    made = Tokenization(bert, 30522)
+    for number in range(50):
+        made._ids.quick([f"{number} {'a' * 2000}{number}"])
+    words = made._ids._fast._numbers
+    assert sum(map(len, words)) < 23_000 and "49" in words
+
+
 @pytest.mark.guarantee("same-ids")
 @pytest.mark.parametrize("normalizer", [True, False])
 def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: bool) -> None:

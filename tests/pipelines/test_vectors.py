@@ -296,6 +296,20 @@ def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: P
     assert model_processes.FOLDER not in os.environ
 
 
+@pytest.mark.parametrize("left", ["no folder", "no socket", "a socket"])
+def test_a_worker_whose_models_process_is_gone_says_so_in_a_line(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sockets"
+    monkeypatch.setenv(model_processes.FOLDER, str(folder))
+    if left != "no folder":
+        folder.mkdir()
+    if left == "a socket":
+        (folder / f"0{model_processes.SOCKET}").touch()
+    with pytest.raises(PipelineError, match=r"^the model's process has ended \(.+\): run again$"):
+        model_processes.connected()
+
+
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PipelineError, match=r"embedding needs torch: pip install 'clearspan\[embed\]'"):

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from benchmarks.span_step import Batches, budget, build, documents, moved
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
 from clearspan.common.encoder import flash3
-from clearspan.common.encoder.attention import Scores, packed_attention, padded_attention
+from clearspan.common.encoder.attention import ScoreOptions, packed_attention, padded_attention
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
@@ -73,7 +73,7 @@ def attended(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
 def expected() -> list[Tensor]:
     """The same through the padded one, in fp32 on the CPU."""
     given = inputs(CPU, torch.float32)
-    out = padded_attention(*given, packed_on(CPU), 0.0, Scores())
+    out = padded_attention(*given, packed_on(CPU), 0.0, ScoreOptions())
     return [out, *torch.autograd.grad(out.square().sum(), given)]
 
 

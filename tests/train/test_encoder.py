@@ -19,7 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from clearspan.common.encoder.attention import PACKED_ATTENTION, Scores, packed_attention, padded_attention
+from clearspan.common.encoder.attention import PACKED_ATTENTION, ScoreOptions, packed_attention, padded_attention
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.build_encoder import add_embeddings
@@ -130,7 +130,7 @@ def test_padded_attention_equals_attention_by_sequence(window: int | None) -> No
     packed = dataclasses.replace(known, lengths=None, cu_seqlens=torch.cat([known.cu_seqlens, known.cu_seqlens[-1:]]))
     q, k, v = torch.randn(3, 1, 2, len(packed.ids), 8, generator=torch.Generator().manual_seed(0))
     expected, _ = packed_attention(torch.nn.Identity(), q, k, v, None, sliding_window=window, packed=known)
-    found = padded_attention(q, k, v, packed, 0.0, Scores(None, window))
+    found = padded_attention(q, k, v, packed, 0.0, ScoreOptions(None, window))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from clearspan.common.encoder import packed_batches, stream
 from clearspan.common.encoder.packing import Packed
-from clearspan.common.encoder.tokens import LONGEST, Layout, TokenReader
+from clearspan.common.encoder.tokens import LONGEST, PostProcessing, TokenReader
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 from clearspan.train.model.encoder import Encoder
 
 
-class InTraining:
+class EncoderInTraining:
     """An encoder in training as a model that embeds ids."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -26,7 +26,7 @@ class InTraining:
 
     def encode_ids(self, ids: Tensor, lengths: NDArray[np.integer[Any]], prompt_tokens: int = 0) -> Tensor:
         """Return the embeddings of n texts, as `common.encoder.packed` does. Its poolings count a prompt's tokens."""
-        return packed_batches.embedded(ids, lengths, self.dim, self._embedded)
+        return packed_batches.embed_ids(ids, lengths, self.dim, self._embedded)
 
     def _embedded(self, packed: Packed) -> Tensor:
         pooled = self._encoder.pool(self._encoder(packed), packed)
@@ -40,8 +40,10 @@ def reader_of(encoder: Encoder, tokenizer: Any) -> TokenReader:
         read_special_as_text(backend)
     special = encoder.special_tokens(tokenizer)
     limit, is_left = min(encoder.max_tokens, LONGEST), tokenizer.truncation_side == "left"
-    layout = Layout(special.prefix, special.suffix, limit, is_left, list(tokenizer.all_special_ids))
-    return TokenReader(backend, layout, encoder.base.get_input_embeddings().num_embeddings, "the encoder in training")
+    post_processing = PostProcessing(special.prefix, special.suffix, limit, is_left, list(tokenizer.all_special_ids))
+    return TokenReader(
+        backend, post_processing, encoder.base.get_input_embeddings().num_embeddings, "the encoder in training"
+    )
 
 
 def encode_texts(
@@ -66,6 +68,6 @@ def encode_texts(
     encoder.eval()
     try:
         reader = reader_of(encoder, tokenizer)
-        return stream.embed(reader, InTraining(encoder), texts, prompt, batch_tokens, not quiet).vectors
+        return stream.embed(reader, EncoderInTraining(encoder), texts, prompt, batch_tokens, not quiet).vectors
     finally:
         encoder.train(training)

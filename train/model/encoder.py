@@ -258,22 +258,20 @@ class Encoder(nn.Module):
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
-        poolings = {
-            "cls": self.first_states,
-            "mean": token_pooling.mean,
-            "lasttoken": token_pooling.last,
-            "weighted": self._weighted_mean,
-        }
-        pooled = (poolings[self.pooling] if self.attends else self.first_states)(hidden, packed)
+        if not self.attends:
+            pooled = self.first_states(hidden, packed)
+        elif self.pooling == "weighted":
+            pooled = token_pooling.pooled(hidden, packed, "mean", weights=self._weights_of(packed))
+        else:
+            pooled = token_pooling.pooled(hidden, packed, self.pooling)
         for dense in self.head:
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
 
-    def _weighted_mean(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the mean of states times their tokens' weights; those of patches weigh 1."""
+    def _weights_of(self, packed: Packed) -> Tensor:
+        """Return the weight of each row's token, (T,); patches weigh 1."""
         weights = self.token_weights[packed.ids]
-        weights = torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
-        return token_pooling.mean(hidden, packed, weights)
+        return torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
-from clearspan.common.several import several
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
@@ -199,21 +199,21 @@ def sweep(options: Sweep) -> int:
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
-        heading = [f"{len(runs)} runs of {names}{' with ' * bool(overrides)}{' '.join(overrides)}"]
-        lines = [*heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
+        heading = f"{len(runs)} runs of {names}" + (f" with {' '.join(overrides)}" if overrides else "")
+        lines = [heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
         terminal.say("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
         return 0
     if foreseen:
         terminal.notice(f"note: {foreseen}")
     failed: list[str] = []
-    quiet = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
+    of_run = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
 
     def figures_of(run: Run) -> dict[str, str]:
         """Train and evaluate a run; return its scores as text, or nothing if it failed."""
         folder = options.output / run.name
         try:
-            train(run, recipes[run.name], overrides, quiet)
-            scores = scores_of(folder, evaluate(folder, chosen, quiet), chosen.score)
+            train(run, recipes[run.name], overrides, of_run)
+            scores = scores_of(folder, evaluate(folder, chosen, of_run), chosen.score)
         except (CommandError, UsageError, ValueError, OSError) as error:
             failed.append(f"{run.name}: {terminal.one_line(error)}")
             print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
@@ -221,7 +221,7 @@ def sweep(options: Sweep) -> int:
         return {name: str(score) for name, score in scores.items()}
 
     with files.locked(options.output):
-        figures = several(figures_of, runs, options.at_once)
+        figures = parallel_map(figures_of, runs, options.at_once)
         by_run = {run.name: each for run, each in zip(runs, figures, strict=True) if each}
         rows, text = rows_of(runs, by_run), io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -78,6 +78,18 @@ def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
 
 
 @pytest.mark.slow
+def test_a_cut_beyond_the_models_dimension_cuts_nothing(
+    loaded: Callable[..., Model], minilm: Path, tmp_path: Path
+) -> None:
+    """As in a folder whose last layer was replaced by a smaller one."""
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"truncate_dim": 512}))
+    model = load(folder)
+    assert model.dim == 384
+    np.testing.assert_array_equal(model.encode(TEXTS), loaded(minilm).encode(TEXTS))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     loaded: Callable[..., Model], roberta: Path, pooling: str

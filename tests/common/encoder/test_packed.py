@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,29 @@ def test_what_cannot_run_packed_runs_by_the_library_and_says_so(
     assert told.startswith("owl-model: with padding, by sentence-transformers: ") and why in told
     assert told.count("\n") == 1
     np.testing.assert_allclose(*both(model), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_threads_may_share_a_model_that_runs_by_the_library(
+    transformer: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tokenizer refuses a second thread ("Already borrowed"), so that one waits until the other is done."""
+    dense = Dense(WIDTH, WIDTH, module_input_name="token_embeddings")
+    model = load(write_model(tmp_path, transformer("bert"), dense, Pooling(WIDTH)))
+    assert model.packed is None and model.reader is not None
+    encode, lock, is_free = model.modules.encode, model.reader.lock, []
+
+    def encoded(texts: list[str], **options: Any) -> Any:
+        with ThreadPoolExecutor(1) as other:
+            is_free.append(other.submit(lock.acquire, blocking=False).result())
+        return encode(texts, **options)
+
+    monkeypatch.setattr(model.modules, "encode", encoded)
+    alone = model.encode(TEXTS)
+    assert is_free and not any(is_free)
+    with ThreadPoolExecutor(4) as threads:
+        for together in threads.map(model.encode, [TEXTS] * 8):
+            np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from clearspan.common.encoder.library import load
-from clearspan.common.encoder.reading import Reader
+from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.tokens import TokenReader, Tokens
 from clearspan.common.model_folder import EncoderError
 
@@ -121,17 +121,19 @@ def saved(tokenizer: Any, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def loaded(folder: Path) -> tuple[Reader, Transformer]:
+def loaded(folder: Path) -> tuple[LibraryReader, Transformer]:
     """Return the reader of a model, and its transformer."""
     transformer = load(folder).modules[0]
-    return Reader(transformer, folder.name), transformer
+    return LibraryReader(transformer, folder.name), transformer
 
 
 def ids_of(tokens: Tokens) -> list[list[int]]:
     return [row.tolist() for row in np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])]
 
 
-def assert_read_as_by_the_library(reader: Reader, transformer: Transformer, texts: list[str], prompt: str) -> None:
+def assert_read_as_by_the_library(
+    reader: LibraryReader, transformer: Transformer, texts: list[str], prompt: str
+) -> None:
     """Compare with one call of the library for each text, after which its tokenizer truncates and pads."""
     tokens = reader.read(texts, prompt)
     assert (tokens.ids.dtype, tokens.lengths.dtype, tokens.is_truncated.dtype) == (np.int32, np.int32, bool)
@@ -146,10 +148,10 @@ def assert_read_as_by_the_library(reader: Reader, transformer: Transformer, text
 @pytest.fixture(scope="module")
 def made(
     shared_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Callable], tuple[Reader, Transformer]]:
-    known: dict[str, tuple[Reader, Transformer]] = {}
+) -> Callable[[Callable], tuple[LibraryReader, Transformer]]:
+    known: dict[str, tuple[LibraryReader, Transformer]] = {}
 
-    def make(kind: Callable[[Path], Any]) -> tuple[Reader, Transformer]:
+    def make(kind: Callable[[Path], Any]) -> tuple[LibraryReader, Transformer]:
         if kind.__name__ not in known:
             known[kind.__name__] = loaded(saved(kind(shared_data), tmp_path_factory.mktemp("models") / "model"))
         return known[kind.__name__]
@@ -224,7 +226,7 @@ def test_lower_casing_by_the_library_is_that_of_the_ids(shared_data: Path, tmp_p
     folder = saved(kind(shared_data), tmp_path / "model")
     (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
     transformer = Transformer(str(folder), do_lower_case=True)
-    reader = Reader(transformer, "model")
+    reader = LibraryReader(transformer, "model")
     assert_read_as_by_the_library(reader, transformer, [*ODD, *corpus(shared_data)[:60]], "")
     assert reader.is_fast and (reader._quick.is_fast or kind is roberta)
     upper, lower, *_ = ids_of(reader.read(["AN OWL", "an owl"] * 40))
@@ -248,7 +250,7 @@ def test_what_cannot_be_read_here_is_read_by_the_library(
     if why == "own preprocessing":
         own = transformer.preprocess
         monkeypatch.setattr(transformer, "preprocess", lambda texts, **kw: own([f"{t}!" for t in texts], **kw))
-    reader = Reader(transformer, "model")
+    reader = LibraryReader(transformer, "model")
     assert not reader.is_fast
     texts = [*ODD, *corpus(shared_data)[:80]]
     for prompt in ("", "query: "):

@@ -18,10 +18,10 @@ from torch import Tensor
 from transformers import BertTokenizer
 
 from clearspan.common.encoder import ahead, stream
+from clearspan.common.encoder.model_server import ModelServer
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.shared_model import SharedModel
-from clearspan.common.encoder.shared_process import SharedProcess
-from clearspan.common.encoder.tokens import Layout, TokenReader
+from clearspan.common.encoder.tokens import PostProcessing, TokenReader
 from clearspan.common.model_folder import EncoderError
 from tests.common.encoder.test_stream import Sums
 
@@ -59,7 +59,9 @@ class Held:
 def reader(shared_data: Path) -> TokenReader:
     tokenizer = BertTokenizer.from_pretrained(shared_data / "tokenizers" / "bert-base-uncased")
     tokenizer.backend_tokenizer.encode_special_tokens = True
-    reader = TokenReader(tokenizer.backend_tokenizer, Layout([101], [102], 12, False, [101, 102]), 30522, "held")
+    reader = TokenReader(
+        tokenizer.backend_tokenizer, PostProcessing([101], [102], 12, False, [101, 102]), 30522, "held"
+    )
     reader.is_fast = True  # type: ignore[attr-defined]
     return reader
 
@@ -72,7 +74,7 @@ def served(reader: TokenReader) -> Iterator[Callable[[bool], str]]:
     def serve(is_packed: bool) -> str:
         address = f"{folder}/{is_packed}"
         listeners.append(Listener(address, "AF_UNIX"))
-        process: Any = SharedProcess(Held(reader, is_packed), listeners[-1])  # type: ignore[arg-type]
+        process: Any = ModelServer(Held(reader, is_packed), listeners[-1])  # type: ignore[arg-type]
         threading.Thread(target=process.run, daemon=True).start()
         return address
 
@@ -94,7 +96,7 @@ def test_several_processes_get_the_vectors_of_one(served: Callable, reader: Toke
     with ThreadPoolExecutor(3) as processes:  # each with connections of its own, as processes have
         made = list(processes.map(lambda prompt: embedded(address, prompt), ["", "find: ", "find: "]))
     for prompt, each in zip(["", "find: ", "find: "], made, strict=True):
-        alone = joined(stream.embedded(reader, Sums(), WINDOWS, prompt, BATCH_TOKENS))
+        alone = joined(stream.embed_windows(reader, Sums(), WINDOWS, prompt, BATCH_TOKENS))
         np.testing.assert_array_equal(each.vectors, alone.vectors)
         assert each.truncated.tolist() == alone.truncated.tolist() and alone.truncated.any()
 
@@ -124,7 +126,7 @@ def test_the_end_of_the_process_is_one_line(reader: TokenReader) -> None:
 
         def converse() -> None:
             connections = [listener.accept() for _ in range(ahead.IN_FLIGHT)]
-            process: Any = SharedProcess(Held(reader, True), listener)  # type: ignore[arg-type]
+            process: Any = ModelServer(Held(reader, True), listener)  # type: ignore[arg-type]
             threading.Thread(target=process.run, daemon=True).start()
             threading.Thread(target=process._converse, args=(connections[0],), daemon=True).start()
             connections[1].close()

@@ -132,6 +132,10 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
     ("settings", "said"),
     [
         ({"default_prompt_name": "query"}, "default_prompt_name 'query' is no text among its prompts"),
+        ({"truncate_dim": 0}, "truncate_dim must be a positive whole number, not 0"),
+        ({"truncate_dim": -3}, "truncate_dim must be a positive whole number, not -3"),
+        ({"truncate_dim": "8"}, "truncate_dim must be a positive whole number, not '8'"),
+        ({"truncate_dim": True}, "truncate_dim must be a positive whole number, not True"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_refused(

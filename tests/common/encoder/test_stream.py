@@ -107,7 +107,7 @@ def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
             taken.append(number)
             yield [f"{number}"] * 3
 
-    made = stream.embedded(Letters(), Sums(), endless(), "", 100)
+    made = stream.embed_windows(Letters(), Sums(), endless(), "", 100)
     for number in range(20):
         np.testing.assert_array_equal(next(made).vectors, expected([f"{number}"] * 3))
         assert len(taken) <= number + 1 + ahead.AHEAD + ahead.IN_FLIGHT
@@ -136,7 +136,7 @@ def test_windows_are_tokenized_while_the_model_computes() -> None:
             return super().encode_ids(ids, lengths, prompt_tokens)
 
     windows = [[f"{number}"] for number in range(6)]
-    made = [each.vectors for each in stream.embedded(Ahead(), Waiting(), windows, "", 100)]
+    made = [each.vectors for each in stream.embed_windows(Ahead(), Waiting(), windows, "", 100)]
     np.testing.assert_array_equal(np.concatenate(made), expected([f"{number}" for number in range(6)]))
 
 
@@ -144,7 +144,7 @@ def test_a_text_that_cannot_be_tokenized_ends_it_after_the_windows_before() -> N
     def windows() -> Iterator[list[str]]:
         yield from (["a"], ["b"], ["\ud800"], ["c"], ["d"], ["e"], ["f"])
 
-    made = stream.embedded(Letters(), Sums(), windows(), "", 100)
+    made = stream.embed_windows(Letters(), Sums(), windows(), "", 100)
     np.testing.assert_array_equal(next(made).vectors, expected(["a"]))
     with pytest.raises(TokenizerError):
         list(made)
@@ -153,14 +153,14 @@ def test_a_text_that_cannot_be_tokenized_ends_it_after_the_windows_before() -> N
 
 @pytest.mark.usefixtures("small_windows")
 def test_progress_is_of_tokens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    bars: list[stream.Progress] = []
+    bars: list[stream.TokenBar] = []
 
-    class Kept(stream.Progress):
+    class Kept(stream.TokenBar):
         def __exit__(self, *failure: object) -> None:
             bars.append(self)
             assert self.total == self.n == sum(min(len(text), 8) for text in TEXTS)
             super().__exit__(*failure)
 
-    monkeypatch.setattr(stream, "Progress", Kept)
+    monkeypatch.setattr(stream, "TokenBar", Kept)
     stream.embed(Letters(), Sums(), TEXTS, "", 13, progress=True)
     assert len(bars) == 1

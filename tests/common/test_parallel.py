@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.commands import CommandError, processes, run_module
-from clearspan.common.several import several
+from clearspan.common.parallel import parallel_map
 
 WAITING = """import pathlib, signal, sys
 def end(*_):
@@ -33,9 +33,9 @@ def test_calls_run_side_by_side_and_their_results_are_in_order(monkeypatch: pyte
         both.wait()
         return 10 * number
 
-    assert several(work, [3, 1, 2, 0], 2) == [30, 10, 20, 0]
+    assert parallel_map(work, [3, 1, 2, 0], 2) == [30, 10, 20, 0]
     assert len(threads) == 4 and all(int(each) >= 1 for each in threads) and "OMP_NUM_THREADS" not in os.environ
-    assert several(str, [3, 1]) == ["3", "1"]
+    assert parallel_map(str, [3, 1]) == ["3", "1"]
 
 
 def test_after_a_failure_no_further_call_begins() -> None:
@@ -48,7 +48,7 @@ def test_after_a_failure_no_further_call_begins() -> None:
         raise CommandError(f"failed at {number}", 1)
 
     with pytest.raises(CommandError, match="failed at"):
-        several(work, list(range(2)) * 20, 2)
+        parallel_map(work, list(range(2)) * 20, 2)
     assert len(begun) <= 6, "those that had begun, and what a thread took before the failure was seen"
 
 
@@ -79,7 +79,7 @@ def test_an_interrupt_reaches_every_process_and_nothing_begins_after_it(
     (thread := threading.Thread(target=interrupt, daemon=True)).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            several(work, range(4), 2)
+            parallel_map(work, range(4), 2)
     finally:
         thread.join(20)
         signal.signal(signal.SIGINT, before)

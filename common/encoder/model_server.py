@@ -1,8 +1,8 @@
-"""The process that holds a model on a device, with which others embed (`common.encoder.shared_model`).
+"""Server of a model on a device for other processes, which embed with it (`common.encoder.shared_model`).
 
     connections, a thread each -> requests in a queue -> one thread computes, IN_FLIGHT windows at once -> answers
 
-The device never waits for one of the others: while it computes a window, the next one is there.
+The device does not wait for a client: while it computes a window, the next one is in the queue.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.model_folder import EncoderError, refusing
 from clearspan.common.terminal import one_line
 
-Answer = tuple[dict[str, Any], list[np.ndarray]]
+_Answer = tuple[dict[str, Any], list[np.ndarray]]
 
 
-class Request(NamedTuple):
+class _Request(NamedTuple):
     """A request, and the future of its answer."""
 
     message: dict[str, Any]
     arrays: list[np.ndarray]
-    answer: "Future[Answer]"
+    answer: "Future[_Answer]"
 
 
-class SharedProcess:
+class ModelServer:
     """Server of a model for the processes that connect to a listener."""
 
     def __init__(self, model: Model, listener: Listener) -> None:
         self._model, self._listener = model, listener
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Answer requests, without end."""
         threading.Thread(target=self._accept, daemon=True).start()
-        running: deque[tuple[Request, Running]] = deque()
+        running: deque[tuple[_Request, Running]] = deque()
         while True:
             try:
                 request = self._requests.get(block=not running)
@@ -72,14 +72,14 @@ class SharedProcess:
         """Answer the requests of one connection until the other side closes it."""
         try:
             while True:
-                request = Request(*received(connection), Future())
+                request = _Request(*received(connection), Future())
                 self._requests.put(request)
                 message, arrays = request.answer.result()
                 send(connection, message, *arrays)
         except (EOFError, OSError):
             connection.close()
 
-    def _started(self, request: Request) -> Running:
+    def _started(self, request: _Request) -> Running:
         packed = self._model.packed
         assert packed is not None
         lengths, ids = request.arrays
@@ -87,14 +87,14 @@ class SharedProcess:
         with refusing(f"{self._model.name}: cannot encode every text"):
             return Window(packed, tokens, request.message["batch_tokens"])
 
-    def _finish(self, request: Request, running: Running) -> None:
+    def _finish(self, request: _Request, running: Running) -> None:
         try:
             with refusing(f"{self._model.name}: cannot encode every text"):
                 request.answer.set_result(({}, [running.result().vectors]))
         except EncoderError as error:
             request.answer.set_result(({"error": one_line(error)}, []))
 
-    def _do(self, request: Request) -> None:
+    def _do(self, request: _Request) -> None:
         """Answer a request for which nothing is computed ahead."""
         message, model = request.message, self._model
         try:

@@ -1,4 +1,6 @@
-"""Calls of `run_module` in threads, several at a time: small runs share a device that one of them would leave idle.
+"""Run several commands at a time: small runs share a device that one of them would leave idle.
+
+    items -> a thread each, at most `at_once` -> `run_module`, a process each -> results in the order of the items
 
 An interrupt of the caller reaches every process: each saves its work, as if it ran alone.
 """
@@ -15,7 +17,7 @@ Result = TypeVar("Result")
 THREADS = "OMP_NUM_THREADS"
 
 
-def several(work: Callable[[Item], Result], items: Sequence[Item], at_once: int = 1) -> list[Result]:
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], at_once: int = 1) -> list[Result]:
     """Return the results of calls, in the order of the items.
 
     After an exception, no further call begins; the exception is raised when the calls that have begun have ended.
