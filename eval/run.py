@@ -191,10 +191,12 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     tasks = ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
+    if not tasks:
+        return []
     return [
         f"not the published data, so not comparable with published figures, unless line ends alone differ: {tasks}; "
         "clearspan data check says more"
-    ] * bool(tasks)
+    ]
 
 
 def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
@@ -232,7 +234,7 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
             facts["prompts"] = prompted.prompts._asdict()
             ranks = any(loaded.families[task] in RANKED for task in scored)
             unused = model.prompts.unused(QUERY, DOCUMENT) if ranks and not request.prompt_name else ""
-            results.warnings += [unused] * bool(unused)
+            results.warnings += [unused] if unused else []
     results.environment = environment(
         device=compute.device,
         **facts,

@@ -232,9 +232,9 @@ def test_a_study_stops_in_time_keeps_what_is_finished_and_goes_on(
     assert "stopped after 9 minutes: 1 of 6 runs are finished; the same command continues" in capsys.readouterr().out
     assert not faked.collected
     assert go_on(faked, prepared, 5) == (1, ["simcse1", "declutr2", "simcse2", "declutr3"]), "seed by seed"
-    _, _, beside, trained = faked.collected[-1]
+    _, _, baselines, trained = faked.collected[-1]
     assert [len(each.runs) for each in trained.values()] == [2, 2], "the seeds that both have"
-    assert list(beside) == ["tfidf", "bm25", "untrained", "pretrained"]
+    assert list(baselines) == ["tfidf", "bm25", "untrained", "pretrained"]
     assert go_on(faked, prepared, 9) == (0, ["simcse3"])
     assert [len(each.runs) for each in faked.collected[-1][3].values()] == [3, 3]
     sweeps = [words for words in faked.commands if words[0] == "clearspan.train.sweep"]

@@ -38,14 +38,14 @@ class Trained(NamedTuple):
     patches: int
 
 
-def collect(scale: Scale, shards: Path, beside: Folders, systems: Mapping[str, Trained]) -> dict[str, Any]:
+def collect(scale: Scale, shards: Path, baselines: Folders, systems: Mapping[str, Trained]) -> dict[str, Any]:
     """Return the content of findings.json but for the hours.
 
     Args:
         shards: the folder of the datasets' folders.
-        beside: the evaluations of what is not trained here.
+        baselines: the evaluations of models that are not trained here.
     """
-    folders = {**beside, **{name: each.runs for name, each in systems.items()}}
+    folders = {**baselines, **{name: each.runs for name, each in systems.items()}}
     read = {name: [next(folder.rglob(results.RESULTS)).parent for folder in each] for name, each in folders.items()}
     tokens = [tokens_read(run, each.patches) for each in systems.values() for run in each.runs]
     base = results.read(read[PRETRAINED][0])

@@ -116,9 +116,9 @@ class Study:
             terminal.notice(f"stopped after {self.options.minutes:g} minutes: {done}; the same command continues")
             if not num_seeds:
                 raise CommandError("no seed is finished for all systems yet: no result", 1)
-        beside = {name: [self.work / "scores" / name] for name in self.beside()}
+        baselines = {name: [self.work / "scores" / name] for name in self.baselines()}
         each = {name: Trained(runs[:num_seeds], self.patches_of(name)) for name, runs in scored.items()}
-        return {"hours": round(hours, 4), **collect(self.scale, self.shards, beside, each)}
+        return {"hours": round(hours, 4), **collect(self.scale, self.shards, baselines, each)}
 
     def check_scale(self) -> None:
         """Refuse a work folder of another scale, whose encoder would be taken; a folder without the file is small."""
@@ -146,8 +146,8 @@ class Study:
         """Return the folder of the pretrained encoder."""
         return self.work / PRETRAINED / "model"
 
-    def beside(self) -> dict[str, str]:
-        """Return what is scored beside the systems, in the order of the table."""
+    def baselines(self) -> dict[str, str]:
+        """Return the models that are scored but not trained here, by name, in the order of the table."""
         vectors = {"glove": str(self.options.vectors)} if self.options.vectors else {}
         own = {UNTRAINED: str(self.work / UNTRAINED / "model"), PRETRAINED: str(self.base)}
         return {**vectors, "tfidf": "tfidf", "bm25": "bm25", **own}
@@ -160,7 +160,7 @@ class Study:
             run_module("clearspan.train", line, "train")
         export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
         data = self.link_data()
-        parallel_map(lambda each: self.score(*each, data), list(self.beside().items()), self.at_once)
+        parallel_map(lambda each: self.score(*each, data), list(self.baselines().items()), self.at_once)
         for name, system in self.systems.items():
             self.write_recipe(name, system, {"path": str(self.base)})
         failed: list[CommandError] = []

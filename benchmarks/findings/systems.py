@@ -26,7 +26,7 @@ TITLES = {
     UNTRAINED: "the encoder, untrained",
     PRETRAINED: "the encoder, pretrained by MLM",
 }
-"""Titles of what is scored beside the systems."""
+"""Titles of the baselines, which are scored but not trained."""
 AUGMENTATIONS: dict[str, Options] = {
     **{steps: {"augment": steps} for steps in ("del-word", "del-span", "reorder", "subs", "subs+del-span")},
     "1-token": {"augment": "del-word", "del_word": 0.01},
@@ -118,7 +118,7 @@ def _simcse(scale: Scale) -> dict[str, System]:
         given = {**simcse, **options}
         return System(title, "SimCSE", {"simcse": given}, {given["data"]: scale.sentences})
 
-    def beside(title: str, data: str, loss: str) -> System:
+    def with_patches(title: str, data: str, loss: str) -> System:
         # The rate of the other modality is a tenth of that of text: Table C.1's is a thirtieth, of pretrained patches.
         turn = {"learning_rate": scale.rate / 10, "schedule": "cosine"}
         patches = {"type": "patches", "data": data, "loss": loss, "weight": {"images": 0.05, "audio": 0.01}[data]}
@@ -130,10 +130,10 @@ def _simcse(scale: Scale) -> dict[str, System]:
         "simcse-deleted": system("SimCSE with 10 % of the words deleted", data="deleted", positives="pairs"),
         "simcse-cropped": system("SimCSE with crops of 90 %", data="cropped", positives="pairs"),
         "simcse-sup": System("SimCSE, supervised", "SimCSE", {"simcse": supervised}, {"triplets": scale.sentences}),
-        "visualcse": beside("VisualCSE, SupCon", "images", "paper"),
-        "visualcse-simclr": beside("VisualCSE, SimCLR", "images", "simclr"),
-        "audiocse": beside("AudioCSE, SupCon", "audio", "paper"),
-        "audiocse-simclr": beside("AudioCSE, SimCLR", "audio", "simclr"),
+        "visualcse": with_patches("VisualCSE, SupCon", "images", "paper"),
+        "visualcse-simclr": with_patches("VisualCSE, SimCLR", "images", "simclr"),
+        "audiocse": with_patches("AudioCSE, SupCon", "audio", "paper"),
+        "audiocse-simclr": with_patches("AudioCSE, SimCLR", "audio", "simclr"),
     }
 
 

@@ -127,7 +127,7 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
 def report_sections(summary: Summary) -> list[Section]:
     """Return the report's sections: the summary first, data and environment last."""
     notes = [_NOTE] if any(not in_percent(metric) for task, metric in summary.figures if task != AVERAGE) else []
-    notes = [*(notes or [_PERCENT]), _INTERVALS, *[_SEVERAL] * (len(summary.scored) > 1)]
+    notes = [*(notes or [_PERCENT]), _INTERVALS, *([_SEVERAL] if len(summary.scored) > 1 else [])]
     figures = score_figures(summary)
     sections = [
         *([Section("Summary", figures=figures)] if figures else []),

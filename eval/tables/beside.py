@@ -35,7 +35,7 @@ class Grid:
 def beside(table: PaperTable, models: Sequence[Results]) -> Grid:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
     rows, metrics = list(table.rows), _metrics_note(table)
-    notes = [*table.notes, *[f"by metric: {metrics}"] * bool(metrics)]
+    notes = [*table.notes, *([f"by metric: {metrics}"] if metrics else [])]
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
