@@ -29,12 +29,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from clearspan.adapt import recipe
 from clearspan.adapt.delivery import announce, deliver, finish
-from clearspan.adapt.enough import check_inputs
+from clearspan.adapt.enough import check_inputs, check_kept
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
-from clearspan.adapt.recipe import EVALUATED
 from clearspan.adapt.running import run
 from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
@@ -58,22 +58,20 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def work(options: Adapt) -> int:
     """Run the steps; return the exit code: that of a command that failed, 2 for bad usage, 130 if interrupted."""
-    from clearspan.train.api import load_recipe
-
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
     try:
         state = read_state(options)
         options.check()
         options = with_precision(options, state)
-        if options.recipe:
-            keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
-            load_recipe(options.recipe, keys)
+        keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
+        recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
         if options.dry_run:
             every = [*steps(options), embedding(options)]
             terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             return 0
         if "texts" not in state["steps"]:
             check_inputs(options)
+            check_kept(options)
         with files.locked(options.output):
             for step in steps(options):
                 run(step, state, options)

@@ -1,4 +1,4 @@
-"""Tell that there are too few texts for a verdict: before any work, and before a model is made or trained.
+"""Tell what would stop the command late, before any work: too few texts for a verdict, and fields that are not there.
 
     inputs ──> number of their first records x held-out fraction ──> are enough held out, but for chance?
     DIR/texts ──> the two halves of its held-out part ──> are enough of them different, and long enough?
@@ -6,6 +6,7 @@
 Hashes decide which texts are held out, so that their number is known only when the dataset is written.
 """
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -16,6 +17,7 @@ from clearspan.common.progress import counted
 from clearspan.eval.data.heldout import FEWEST_TEXTS, read_dataset
 from clearspan.eval.data.heldout_folders import MANIFEST, PART
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Reading, Record
@@ -25,6 +27,8 @@ NEEDED = 2 * FEWEST_TEXTS
 """Fewest held-out texts: one half of them chooses, the other one is judged."""
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves, which hashes decide, have enough of them in all likelihood."""
+LOOKED_AT = 1000
+"""Number of records that are looked at for the fields to keep."""
 MOST_HELD_OUT = 0.5
 """Largest held-out fraction that is advised."""
 
@@ -56,19 +60,43 @@ def num_first(options: Adapt, most: int) -> int:
     Raises:
         PipelineError, ValueError: an input cannot be read.
     """
-    titles = options.titles
-    reading = Reading(
-        encoding=options.encoding and encoding_named(options.encoding),
-        skip_unknown=True,
-        field=options.text_field,
-        text_per=options.text_per,
-        columns=(titles,) if titles else (),
-    )
+    reading = dataclasses.replace(_reading(options), columns=(options.titles,) if options.titles else ())
     found = find_inputs(options.inputs, reading)
     records = (
         record for entry in found.files for record in first_records(found.root, [entry], reading, most, any_format=True)
     )
     return sum(1 for _ in itertools.islice(filter(_is_text, records), most))
+
+
+def check_kept(options: Adapt) -> None:
+    """Raise UsageError if the first records lack a field of --keep-fields, or it cannot be kept; inputs that cannot be
+    read pass. The command that keeps the fields would say so only after training.
+    """
+    if not options.keep_fields or not options.kept:
+        return
+    try:
+        check_names(options.kept)
+        names = [split(word)[0] for word in options.kept]
+        reading = dataclasses.replace(_reading(options), keep=tuple(names))
+        found = find_inputs(options.inputs, reading)
+        records = first_records(found.root, found.files, reading, LOOKED_AT, any_format=True)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except PipelineError:
+        return
+    try:
+        types_of(options.kept, records)
+    except PipelineError as error:
+        raise UsageError(str(error)) from None
+
+
+def _reading(options: Adapt) -> Reading:
+    return Reading(
+        encoding=options.encoding and encoding_named(options.encoding),
+        skip_unknown=True,
+        field=options.titles[1] if options.titles else options.text_field,
+        text_per=options.text_per,
+    )
 
 
 def _is_text(record: Record) -> bool:

@@ -133,6 +133,11 @@ class Adapt(Options):
         return self.model is None or self.model.startswith(STATIC)
 
     @property
+    def trains_static(self) -> bool:
+        """Whether the model that is trained is a static encoder."""
+        return self.starts or (self.encoder is not None and static.reads(self.encoder))
+
+    @property
     def base(self) -> Path:
         """The folder of the model that is trained."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder

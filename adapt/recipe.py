@@ -91,6 +91,26 @@ def planned(
     return Choice(choice.recipe, (*choice.changes, evaluations, ranked), reason)
 
 
+def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_titles: bool, given: str | None) -> None:
+    """Raise RecipeError if overrides fit none of the recipes that may be chosen, before the texts are known.
+
+    Args:
+        keys, overrides, given: as of `planned`.
+    """
+    from clearspan.train.api import load_recipe
+    from clearspan.train.options import RecipeError
+
+    problems = []
+    for choice in {choose(FEW_TEXTS, length, is_static, has_titles, given) for length in (LONG, SHORT, 1)}:
+        try:
+            load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
+        except RecipeError as error:
+            problems.append(error)
+        else:
+            return
+    raise min(problems, key=str)
+
+
 def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
     """Return the most steps of a training with titles."""
     return max(LEAST_STEPS, round(MOST_EPOCHS * num_texts / batch_size)) if is_static else MOST_STEPS

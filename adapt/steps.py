@@ -54,7 +54,7 @@ def names(options: Adapt) -> list[str]:
     """Return the names of all steps, in order."""
     of_model = {"tokenizer": options.model is None, "start": options.starts}
     needed = of_model | {"mine": options.titles is not None, "questions": options.queries is not None}
-    every = ("tokenizer", "texts", "start", "mine", "train", "questions", "judge", "embed")
+    every = ("questions", "tokenizer", "texts", "start", "mine", "train", "judge", "embed")
     return [name for name in every if needed.get(name, True)]
 
 
@@ -72,6 +72,10 @@ def steps(options: Adapt) -> Iterator[Step]:
     """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
+    questions = folder / QUESTIONS_FILE if options.queries else None
+    if options.queries:  # before any work, since a mistake in the file would show only after training
+        about = f"the questions of {options.queries}, each with its text"
+        yield Step("questions", about, *QUESTIONS, _questions(options))
     if given is None:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, *PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
@@ -88,10 +92,6 @@ def steps(options: Adapt) -> Iterator[Step]:
         about = "for each title, texts that the model as it is takes for its own"
         yield Step("mine", about, *PIPELINES, _mine(options, texts, dataset))
     yield _train(options, dataset)
-    questions = folder / QUESTIONS_FILE if options.queries else None
-    if options.queries:
-        about = f"the questions of {options.queries}, each with its text"
-        yield Step("questions", about, *QUESTIONS, _questions(options))
     yield _judge(options, texts, questions)
 
 

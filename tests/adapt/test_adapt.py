@@ -161,7 +161,7 @@ def test_the_verdict_and_searches_have_the_same_stemmer(arguments: list[str], tm
         ([], ["tokenizer", "texts", "start", "mine", "train", "judge", "embed"]),
         (["--model", "static:{model}"], ["texts", "start", "mine", "train", "judge", "embed"]),
         (["--model", "{model}"], ["texts", "mine", "train", "judge", "embed"]),
-        (["--model", "{model}", "--queries", __file__], ["texts", "mine", "train", "questions", "judge", "embed"]),
+        (["--model", "{model}", "--queries", __file__], ["questions", "texts", "mine", "train", "judge", "embed"]),
     ],
 )
 def test_titles_are_recognized_and_a_model_is_made_where_none_is_given(
@@ -214,6 +214,9 @@ def test_bad_input_is_one_line(
         raise CommandError("the command's own line", 2)
 
     assert complaint("--queries", "none.csv") == "--queries none.csv: no such file\n"
+    for key in ("training.epoch=3", "training.epochs=many", "optimizer.learning_rate=-1", "epochs"):
+        assert key.partition("=")[0] in complaint(key), "before any work"
+        assert not (tmp_path / "adapted").exists()
     assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
     monkeypatch.setattr(running, "run_module", refuse)
     assert complaint() == "the command's own line\n"

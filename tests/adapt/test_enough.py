@@ -52,3 +52,30 @@ def test_records_of_all_files_and_formats_count_and_no_more_than_are_needed_are_
     (tmp_path / "plain.txt").write_text("an owl\na fox\n")
     by_line = Adapt(inputs=(str(tmp_path / "plain.txt"),), output=tmp_path / "adapted", text_per="line")
     assert num_first(by_line, 300) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ("title,yaer", 'no field "yaer": none of the first 400 records has it'),
+        ("title,title:string", "names title twice"),
+    ],
+)
+def test_a_field_to_keep_that_no_record_has_is_told_before_any_work(
+    fields: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--input", str(articles(tmp_path / "a.csv", 400)), "--output", str(tmp_path / "adapted")]
+    assert adapt.main([*line, "--keep-fields", fields]) == 2
+    message = capsys.readouterr().err
+    assert complaint in message and message.count("\n") == 1 and not (tmp_path / "adapted").exists()
+
+
+@pytest.mark.slow
+def test_a_file_of_questions_that_cannot_be_used_is_told_before_any_work(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "questions.csv").write_text("query,text\nWho hunts at night?,\n")
+    line = ["--input", str(articles(tmp_path / "a.csv", 400)), "--output", str(tmp_path / "adapted")]
+    assert adapt.main([*line, "--queries", str(tmp_path / "questions.csv")]) == 2
+    assert "1 row without the right text or its id" in capfd.readouterr().err
+    assert [path.name for path in (tmp_path / "adapted").iterdir() if path.suffix != ".lock"] == ["adapt.json"]
