@@ -52,7 +52,7 @@ def keep_blocks() -> bool:
 def keep_few_kernels() -> None:
     """Let oneDNN keep the kernels of the last few shapes; call it before the first product of matrices on a CPU.
 
-    By default it keeps those of 1,024 shapes. Each packed batch has a number of rows of its own, which never comes
-    again: training all-MiniLM-L6-v2 in bf16 grew by 25 MB a step. A step has about 12 shapes.
+    By default it keeps those of 1,024 shapes. Each packed batch of training has a number of rows of its own, which
+    seldom comes again, so that memory grows with the steps. A step has about 12 shapes.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

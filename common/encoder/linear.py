@@ -1,8 +1,8 @@
-"""Products of fp32 matrices on x86 by oneDNN: torch's own library, MKL, leaves half of an AMD CPU's speed unused.
+"""Products of fp32 matrices on x86 by oneDNN, which also runs torch's products in bf16.
 
-Measured on one core of a Zen 5: 105 GFLOP/s by MKL, 235 by oneDNN, which also runs torch's products in bf16. On Intel
-both are alike. torch has no public switch, so this calls the function of its compiled graphs (`torch.compile`) where it
-exists and takes what is given here; weights are shared with the model and keep their layout.
+On AMD CPUs, torch's own library, MKL, leaves much of their speed unused (`benchmarks.encode`). torch has no public
+switch, so this calls the function of its compiled graphs (`torch.compile`) where it exists and takes what is given here;
+weights are shared with the model and keep their layout.
 """
 
 import platform

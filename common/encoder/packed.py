@@ -122,7 +122,7 @@ class PackedModel:
             found: Tensor = transformer(input_ids=ids).last_hidden_state
             return found
 
-        check_packing(transformer, self._forward, alone, min(max_tokens(transformer) or UNLIMITED, UNLIMITED))
+        check_packing(transformer, self._forward, alone, max_tokens(transformer) or UNLIMITED)
 
     @property
     def device(self) -> torch.device:
