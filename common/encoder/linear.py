@@ -1,7 +1,7 @@
 """Products of fp32 matrices on x86 by oneDNN, which also runs torch's products in bf16.
 
 On AMD CPUs, torch's own library, MKL, leaves much of their speed unused (`benchmarks.encode`). torch has no public
-switch, so this calls the function of its compiled graphs (`torch.compile`) where it exists and takes what is given here;
+switch, so this calls the function of its compiled graphs (`torch.compile`) where it exists and takes what is given;
 weights are shared with the model and keep their layout.
 """
 
