@@ -14,7 +14,7 @@ from pathlib import Path
 from clearspan.adapt.options import Adapt
 from clearspan.common.commands import UsageError
 from clearspan.common.progress import counted
-from clearspan.eval.data.heldout import FEWEST_TEXTS, read_dataset
+from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.eval.data.heldout_folders import MANIFEST, PART
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from clearspan.common import terminal
 from clearspan.common.progress import counted
 from clearspan.eval.details import Cell, Table
-from clearspan.eval.report.figures import Bar, Bars, text_bars
+from clearspan.eval.report.figures import Bars, ScoreBar, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.outcome import cut
 from clearspan.eval.verdict import QUERIES, Example, System, Verdict
@@ -93,7 +93,7 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
 def bars(verdict: Verdict) -> Bars:
     """Return every system's score with its interval, best first; the one to take stands out."""
     rows = [
-        Bar(each.name, each.mrr, each.low, each.high, _weight(each), each.name == verdict.winner)
+        ScoreBar(each.name, each.mrr, each.low, each.high, _weight(each), each.name == verdict.winner)
         for each in verdict.systems
     ]
     return Bars(rows, f"MRR, %, {_counts(verdict)}")

@@ -37,9 +37,9 @@ from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
 from clearspan.eval import results
 from clearspan.eval.contest import BESIDE, Contest, Result
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load
@@ -101,7 +101,7 @@ class Study:
 
     def contests(self, way: str, sizes: Sequence[int]) -> Iterator[tuple[int, Contest]]:
         """Yield (number of texts, contest) for each size below that of the collection, and for all texts."""
-        held = heldout.read(held_out_part(self.folder(way, FIRST) / "texts"))
+        held = heldout_data.read(held_out_part(self.folder(way, FIRST) / "texts"))
         contest = Contest.of_halves(held)
         total = len(contest.collection.documents)
         for size in [*(size for size in sizes if size < total), total]:
@@ -143,7 +143,7 @@ def fitting(contest: Contest, size: int) -> Contest:
     return Contest(collection, [(rows[len(judged) :], rows[: len(judged)])])
 
 
-def of_size(texts: Collection, size: int) -> Collection:
+def of_size(texts: RetrievalSet, size: int) -> RetrievalSet:
     """Return the collection with the texts that the queries ask for, and others, drawn with one seed, up to a size."""
     asked = np.unique(np.concatenate(texts.relevant))
     others = np.setdiff1d(np.arange(len(texts.documents)), asked)

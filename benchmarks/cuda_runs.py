@@ -309,14 +309,14 @@ def encoded(work: Path, device: str, size: Mapping[str, int]) -> dict[str, Any]:
     from clearspan import load_model
     from clearspan.common.encoder.attention import PACKED_ATTENTION
     from clearspan.train.export import save_model
-    from clearspan.train.model.encoder import Encoder
+    from clearspan.train.model.encoder import TrainableEncoder
     from clearspan.train.model.tokenizer import load_tokenizer
 
     tokenizer, folder = load_tokenizer(work / "tokenizer"), work / "encode"
     torch.manual_seed(0)
     config = config_of(size["encode_layers"], size["encode_hidden"], 0.1, len(tokenizer))
     config.pad_token_id = tokenizer.pad_token_id
-    encoder = Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
+    encoder = TrainableEncoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
     encoder.drop_mlm_head()
     save_model(encoder, tokenizer, folder, "")
     sentences = [" ".join(text.split()[:16]) for text in paragraphs()]

@@ -37,8 +37,8 @@ from clearspan.eval.report.figures import write_svg
 from clearspan.eval.report.html import write_report
 from clearspan.eval.report.outcome import task_figure
 from clearspan.eval.report.sections import report_lead, report_sections, terminal_summary
-from clearspan.eval.report.summary import Summary
-from clearspan.eval.request import Request
+from clearspan.eval.report.summary import ScoreSummary
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
 from clearspan.eval.run import evaluate, with_differences
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
@@ -136,7 +136,7 @@ def train(out: Path, name: str, recipe: str, *overrides: str, shards: str = "sha
     return out / "runs" / name / "model"
 
 
-def print_hits(summary: Summary, width: int) -> None:
+def print_hits(summary: ScoreSummary, width: int) -> None:
     """Print the nearest document of each model for a few queries."""
     for table in merged({model: scores.details.tables for model, scores in summary.of(TASK).items()}):
         rows = [[cell_text(cell) for cell in row[:3]] for row in table.rows]
@@ -178,19 +178,21 @@ def work(out: Path) -> int:
         models[f"{STATIC} + BM25"] = f"hybrid:{models[STATIC]}"
         named = BASELINES | models
         of_models = {"model": tuple(named.values()), "name": tuple(named), "cache": NO_CACHE}
-        request = Request(**of_models, tasks=("retrieval",), data=out, output=out / "scores", quiet=True)
+        request = EvalOptions(**of_models, tasks=("retrieval",), data=out, output=out / "scores", quiet=True)
         summary = by_mrr(evaluate(request))
     show(out, summary)
     return 0
 
 
-def by_mrr(scored: Sequence[Scored]) -> Summary:
+def by_mrr(scored: Sequence[Scored]) -> ScoreSummary:
     """Return the summary by MRR: each query has one document to find."""
     tasks = [replace(each.tasks[TASK], main=HEADLINE[0], headline=HEADLINE) for each in scored]
-    return Summary(with_differences([replace(s, tasks={TASK: task}) for s, task in zip(scored, tasks, strict=True)]))
+    return ScoreSummary(
+        with_differences([replace(s, tasks={TASK: task}) for s, task in zip(scored, tasks, strict=True)])
+    )
 
 
-def show(out: Path, summary: Summary) -> None:
+def show(out: Path, summary: ScoreSummary) -> None:
     """Write the report and the picture that README.md shows, and print a few hits and the summary."""
     picture = task_figure(summary, TASK, "Summaries of functions find their descriptions")
     write_svg(out / "mrr.svg", picture)

@@ -18,21 +18,21 @@ import torch
 from torch import nn
 
 from benchmarks.report import command, finish, machine, option, tabulated, timed
-from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings
+from clearspan.eval.fit.classifiers import ClassifierSettings, Fits, Fold, Problem
 from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import Scheme
-from clearspan.eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, run_scheme
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.load import load
 from clearspan.eval.tasks import transfer
 from clearspan.eval.tasks.classification import ClassificationTask
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 TASKS = ("MR", "SUBJ", "SST2", "TREC", "MRPC", "SICKEntailment")
 
 
 def one_at_a_time(
-    x: torch.Tensor, y: torch.Tensor, fold: Fold, l2: float, num_classes: int, settings: Settings
+    x: torch.Tensor, y: torch.Tensor, fold: Fold, l2: float, num_classes: int, settings: ClassifierSettings
 ) -> None:
     """Train one classifier as the original does."""
     np.random.seed(1111)
@@ -67,7 +67,7 @@ def one_at_a_time(
             stalls += 1
 
 
-class RecordingTrainer(Trainer):
+class RecordingTrainer(FitInputs):
     """A trainer that records every fit."""
 
     def fit(self, folds: Any, l2: Any) -> Fits:
@@ -117,13 +117,13 @@ def widened(encode: Any, dim: int) -> Any:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     model = load(str(arguments.model))
-    cached = Embedder(lambda texts: model.encode(texts, progress=True))
+    cached = EmbeddingSimilarity(lambda texts: model.encode(texts, progress=True))
     rows = {}
     for dim in arguments.dims:
-        embedder = Embedder(widened(cached.embed, dim))
+        embedder = EmbeddingSimilarity(widened(cached.embed, dim))
         for task in transfer.load(arguments.data).tasks:
             if isinstance(task, ClassificationTask) and task.name in arguments.tasks:
-                row = measure_task(task.problem(Run(embedder)), task.scheme, arguments.peer_fits)
+                row = measure_task(task.problem(TaskContext(embedder)), task.scheme, arguments.peer_fits)
                 rows[f"{task.name} {dim}"] = row
                 print(f"{task.name} {dim}: {row['seconds']} s, {row['times']} x", flush=True)
     versions = {"torch": torch.__version__, "numpy": np.__version__}

@@ -32,13 +32,13 @@ def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
     """Return DeCLUTR's objectives over a random encoder; with `pairs`, only its contrast, with one positive each."""
     encoder = random_encoder(layers, hidden, dropout)
     sampler, masked = SpanConfig(num_positives=1 if pairs else 2), setting(encoder, "mlm", "documents")
-    contrast = spans.SpanContrast(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
+    contrast = spans.SpanContrast(spans.SpansConfig(sampler=sampler), setting(encoder, "spans", "documents"))
     objectives: list[Objective] = [weighted(contrast)]
     if pairs:
         encoder.drop_mlm_head()
     else:
         moments = contrast.block_moments("anchors")
-        objectives.append(weighted(mlm.MaskedLM(mlm.Config(), masked, "spans/anchors", moments)))
+        objectives.append(weighted(mlm.MaskedLM(mlm.MlmConfig(), masked, "spans/anchors", moments)))
     return Learner(encoder, objectives, SPECIAL)
 
 

@@ -16,7 +16,7 @@ from clearspan.train.config.recipe import to_yaml
 from clearspan.train.data.batch import TokenLists
 from clearspan.train.export import save_model
 from clearspan.train.modalities import Modality
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives import Objective, Setting
@@ -45,15 +45,15 @@ def config_of(layers: int, hidden: int, dropout: float, vocab_size: int = VOCABU
     )
 
 
-def random_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
+def random_encoder(layers: int, hidden: int, dropout: float) -> TrainableEncoder:
     """Return an encoder with random weights, drawn with a fixed seed."""
     torch.manual_seed(0)
     config = config_of(layers, hidden, dropout)
-    return Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
+    return TrainableEncoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
 
 
 def setting(
-    encoder: Encoder, name: str, data: str, modality: Modality | None = None, vocab_size: int = VOCABULARY
+    encoder: TrainableEncoder, name: str, data: str, modality: Modality | None = None, vocab_size: int = VOCABULARY
 ) -> Setting:
     """Return the setting of an objective over synthetic batches."""
     capacity = encoder.max_tokens - SPECIAL.count

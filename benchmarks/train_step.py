@@ -133,7 +133,7 @@ class Bench:
             learner = self.learners[name] = build(sizes["layers"], sizes["hidden"], dropout, name == "packed pairs")
             learner.to(self.device)
             self.inputs[name] = [padded(learner, moved(each, self.device)) for each in self.host]
-        temperature = spans.Config().temperature
+        temperature = spans.SpansConfig().temperature
         self.contenders: dict[str, Loop | peer_trainer.PeerTrainer] = {
             "packed": self.packed("packed"),
             "padded": self.padded(temperature, whole=False),
@@ -179,7 +179,7 @@ class Bench:
         for number in range(len(self.host)):
             batches = moved(documents(min(self.count, CHECKED), number), self.device)
             packed = ours(batches)[0].item()
-            expected = padded_loss(peer, padded(ours, batches), spans.Config().temperature).item()
+            expected = padded_loss(peer, padded(ours, batches), spans.SpansConfig().temperature).item()
             if abs(packed - expected) > 1e-4 * expected:
                 raise SystemExit(f"benchmark: packed gives a loss of {packed}, padded {expected}")
         ours.train(), peer.train()

@@ -6,9 +6,9 @@ A special token that a text spells out, such as `</s>` or `[MASK]`, is text: it 
 `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
 
 `tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. BERT's
-pre-tokenizer, and that of XLM-R and T5, splits at every space, so each word is tokenized once (`Words`). Either is used
-if it agrees on a set of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts, or call
-`proven`, which does.
+pre-tokenizer, and that of XLM-R and T5, splits at every space, so each word is tokenized once (`WordTokens`). Either is
+used if it agrees on a set of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts, or
+call `proven`, which does.
 """
 
 import contextlib
@@ -172,7 +172,7 @@ def _encoding() -> Iterator[None]:
         raise TokenizerError(f"the tokenizer cannot encode a text: {error}") from None
 
 
-class Words:
+class WordTokens:
     """Tokenization of each word once, for a tokenizer that splits at spaces first. Threads may share it.
 
     Args:
@@ -222,7 +222,7 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
     if _splits_at_spaces(tokenizer.pre_tokenizer):
         added = [token.content for token in _matched(tokenizer)]
         is_by_word = all(isinstance(step, BY_WORD) for step in _steps(tokenizer.normalizer, normalizers.Sequence))
-        return Words(tokenizer) if is_by_word and not any(set(" \n") & set(token) for token in added) else None
+        return WordTokens(tokenizer) if is_by_word and not any(set(" \n") & set(token) for token in added) else None
     record = orjson.loads(tokenizer.to_str())
     if tokenizer.encode_special_tokens:  # gigatoken has no such setting, so it gets none of these tokens
         record["added_tokens"] = [token for token in record["added_tokens"] if not token["special"]]

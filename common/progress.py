@@ -26,7 +26,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
+class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
     """A progress bar, which stays unless another one is around it.
 
     Without a terminal, a line of it is printed every LONG_S seconds, and nothing for shorter work.

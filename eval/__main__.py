@@ -64,8 +64,8 @@ from clearspan.common.options import parse
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
-from clearspan.eval.report.summary import Summary
-from clearspan.eval.request import Request
+from clearspan.eval.report.summary import ScoreSummary
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import FAMILIES
@@ -79,11 +79,11 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return terminal.run(prog, work, (DataError, OSError, EvaluationError))
 
 
-def requested(argv: Sequence[str] | None, prog: str = PROG, raises: bool = False) -> Request:
+def requested(argv: Sequence[str] | None, prog: str = PROG, raises: bool = False) -> EvalOptions:
     """Return the evaluation that a command line asks for."""
     families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
     description = str(__doc__).replace("{families}", families)
-    return parse(Request, argv, prog=prog, description=description, raises=raises)
+    return parse(EvalOptions, argv, prog=prog, description=description, raises=raises)
 
 
 def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
@@ -107,7 +107,7 @@ def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
 
 def _output(scored: Sequence[Scored], as_json: bool) -> str:
     if not as_json:
-        return terminal_summary(Summary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+        return terminal_summary(ScoreSummary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
     return json_text([json.loads(each.results.to_json()) for each in scored])

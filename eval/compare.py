@@ -40,7 +40,7 @@ _ROUNDING = 0.01  # percentage points by which a score may differ from its examp
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedFigure:
     """One figure of two models, in percent, and their difference B - A in percentage points.
 
     Attributes:
@@ -73,7 +73,7 @@ class Comparison:
 
     a: str
     b: str
-    rows: list[Row]
+    rows: list[ComparedFigure]
     not_compared: dict[str, str]
     notes: list[str]
     resamples: int
@@ -116,7 +116,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
                 )
     changes = tested(list(pairs.values()), progress)
     rows = [
-        Row(
+        ComparedFigure(
             task, metric, figure(one), figure(other), change.value, change.low, change.high, change.p, change.p_holm,
             change.exceeds_noise,
         )

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.heldout import FEWEST_TEXTS, HOLD_OUT, HeldOut, is_of_picking_half
-from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HOLD_OUT, HeldOutTexts, is_of_picking_half
+from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
@@ -56,11 +56,11 @@ class Contest:
         rounds: the rows of queries that choose, and of queries that are judged by what they chose.
     """
 
-    collection: Collection
+    collection: RetrievalSet
     rounds: Sequence[tuple[Ints, Ints]]
 
     @classmethod
-    def of_halves(cls, held: HeldOut) -> "Contest":
+    def of_halves(cls, held: HeldOutTexts) -> "Contest":
         """Return the contest of held-out texts.
 
         Raises:
@@ -77,7 +77,7 @@ class Contest:
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
 
     @classmethod
-    def crossed(cls, questions: HeldOut) -> "Contest":
+    def crossed(cls, questions: HeldOutTexts) -> "Contest":
         """Return the contest of questions, halved by their hashes."""
         collection = questions.collection
         side = np.array([is_of_picking_half(query) for query in collection.queries])

@@ -56,7 +56,7 @@ PROTOCOL = "the papers' protocols, or shorter ones for prototyping"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(Options):
+class EvalOptions(Options):
     """The models, tasks and settings of an evaluation."""
 
     model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]

@@ -19,7 +19,7 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
@@ -30,8 +30,8 @@ from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.report.sections import RANKED, report_lead, report_sections, report_title
-from clearspan.eval.report.summary import Summary
-from clearspan.eval.request import REPORT, Request
+from clearspan.eval.report.summary import ScoreSummary
+from clearspan.eval.request import REPORT, EvalOptions
 from clearspan.eval.results import (
     EXAMPLES,
     RESULTS,
@@ -46,7 +46,7 @@ from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.tables.averages import averages
 from clearspan.eval.tasks import queries, sts
 from clearspan.eval.tasks.registry import family
-from clearspan.eval.tasks.task import Run, Task, UnscoredError
+from clearspan.eval.tasks.task import Task, TaskContext, UnscoredError
 
 OWN = ("pairs", queries.NAME)
 """Families of tasks in a user's own files."""
@@ -60,7 +60,7 @@ class EvaluationError(Exception):
         self.skipped = skipped or {}
 
 
-def evaluate(request: Request) -> list[Scored]:
+def evaluate(request: EvalOptions) -> list[Scored]:
     """Score each model on every task whose data is there, and write results and report.
 
     Raises:
@@ -102,7 +102,7 @@ def evaluate(request: Request) -> list[Scored]:
         evaluated.append(scored)
     if evaluated:
         evaluated = with_differences(evaluated)
-        summary = Summary(evaluated)
+        summary = ScoreSummary(evaluated)
         write_report(
             request.output / REPORT,
             report_title(summary),
@@ -146,7 +146,7 @@ class _Tasks(NamedTuple):
     skipped: dict[str, str]
 
 
-def _load_tasks(request: Request) -> _Tasks:
+def _load_tasks(request: EvalOptions) -> _Tasks:
     tasks: list[Task] = []
     families: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -199,7 +199,7 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
     ]
 
 
-def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
+def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
     results = Results(model=name, spec=spec, skipped=dict(loaded.skipped))
     facts: dict[str, object] = {}
     prompted, model = None, None
@@ -213,7 +213,7 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
             )
             similarity = Hybrid(prompted, request.hybrid_weight) if of_hybrid else prompted
         folder = model.folder if model and similarity is prompted else None
-        run = Run(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
+        run = TaskContext(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
@@ -248,10 +248,10 @@ def _score(request: Request, compute: Compute, name: str, spec: str, loaded: "_T
     return Scored(results, scored, loaded.families)
 
 
-def _score_tasks(run: Run, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
+def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
     """Return task -> scores; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
-    for task in Bar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
+    for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:
             scores = task.score(run)
         except UnscoredError as error:

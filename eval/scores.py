@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.eval.details import Details
 
 Floats = NDArray[np.float64]
@@ -199,7 +199,7 @@ def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -
     """
     resamples = num_resamples(len(pairs))
     changes = []
-    bar = Bar(len(pairs), f"comparing {len(pairs):,} figures", not progress, unit=" figures")
+    bar = ProgressBar(len(pairs), f"comparing {len(pairs):,} figures", not progress, unit=" figures")
     for first, second in bar.over(pairs):
         change = difference(first, second)
         if change.p < LEVEL and resamples > RESAMPLES:

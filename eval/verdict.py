@@ -21,7 +21,7 @@ from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.progress import counted, duration
 from clearspan.common.stemming import Words
 from clearspan.eval.contest import BESIDE, Contest, Result
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
 from clearspan.eval.models.hybrid import Beside
@@ -186,7 +186,7 @@ def judge(
         EncoderError: a model cannot be used.
     """
     if queries is None:
-        held = heldout.read(held_out_part(data))
+        held = heldout_data.read(held_out_part(data))
         contest = Contest.of_halves(held)
         task: Task = "titles" if held.are_titles else "crops"
     else:

@@ -14,11 +14,11 @@ from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.mining.command import Mine
-from clearspan.pipelines.mining.command import Summary as MinedSummary
-from clearspan.pipelines.run import RunOptions, Summary, run
-from clearspan.pipelines.search.command import Results, Search
+from clearspan.pipelines.mining.command import MiningSummary as MinedSummary
+from clearspan.pipelines.run import DatasetSummary, RunOptions, run
+from clearspan.pipelines.search.command import Search, SearchResults
 from clearspan.pipelines.serve.command import Ended, Serve
-from clearspan.pipelines.vocabulary import Summary as LearnedSummary
+from clearspan.pipelines.vocabulary import TokenizerSummary as LearnedSummary
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
@@ -135,7 +135,7 @@ def make_dataset(kind: Kind, options: RunOptions) -> int:
     return tell(summary, options.json)
 
 
-def tell(result: Summary | Results | LearnedSummary | MinedSummary | Ended, as_json: bool) -> int:
+def tell(result: DatasetSummary | SearchResults | LearnedSummary | MinedSummary | Ended, as_json: bool) -> int:
     """Print a result; return the exit code."""
     terminal.say(result.to_json() if as_json else str(result))
     return 0

@@ -76,7 +76,7 @@ class RunOptions(CorpusOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class DatasetSummary:
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:
@@ -207,7 +207,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
     return [unit for unit in plan.units if unit.number not in ready]
 
 
-def run(kind: Kind, options: RunOptions) -> Summary | None:
+def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     """Make a dataset, or finish it; return None if Beam's options only request a description of the job.
 
     Raises:
@@ -267,7 +267,7 @@ def run(kind: Kind, options: RunOptions) -> Summary | None:
         return _run(job, plan, units, options)
 
 
-def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> Summary | None:
+def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
     """Bring a finished dataset up to date with the plan's inputs."""
     if job.num_units > update.SECOND:
         raise PipelineError(f"--update: {job.num_units:,} work units, more than {update.SECOND:,}: raise --unit-bytes")
@@ -292,7 +292,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     return dataclasses.replace(summary, output=job.folder, changes=changes)
 
 
-def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Summary | None:
+def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> DatasetSummary | None:
     if not units and len(done_units(job.folder)) == job.num_units:
         commit(job)
         _remove_stage(job)
@@ -327,14 +327,14 @@ def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
         raise
 
 
-def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Summary:
+def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> DatasetSummary:
     """Summarize the dataset, and the work on these units."""
     results, counts, skipped = load_results(job), Counts(), job.fingerprint["inputs"].get("skipped")
     for result in results.values():
         counts.add(result.counts)
     manifest = Manifest.load(job.folder)
     of_classes = classes.summary(classes.names(job.folder, manifest), manifest.classes)
-    return Summary(
+    return DatasetSummary(
         output=job.folder,
         manifest=manifest,
         num_units=len(units),

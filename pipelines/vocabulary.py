@@ -19,7 +19,7 @@ from annotated_types import Ge
 
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
@@ -71,7 +71,7 @@ class Vocabulary(TextReading, CorpusOptions):
     def reading(self) -> Reading:
         return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
 
-    def run(self) -> "Summary":
+    def run(self) -> "TokenizerSummary":
         """Learn the tokenizer and write its folder, unless an earlier run did.
 
         Raises:
@@ -93,12 +93,12 @@ class Vocabulary(TextReading, CorpusOptions):
         claim(self.output, planning.NAME, plan.to_json())
         known = _known(output, plan)
         if known and check_inputs(self.output, plan, {all_pieces.number}, self.quiet):
-            return Summary(**{**known, "output": self.output, "is_new": False})
+            return TokenizerSummary(**{**known, "output": self.output, "is_new": False})
         return _learn(self, output, plan)
 
 
 @dataclasses.dataclass
-class Summary:
+class TokenizerSummary:
     """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8.
 
     `is_new` is False if an earlier run had learned it.
@@ -148,7 +148,7 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
     """
     (unit,) = plan.units
     work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
-    with Bar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
+    with ProgressBar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
         for piece in unit.pieces:
             records = read_pieces(plan.root, [piece], options.reading(), contents)
             for _, text, data in texts_of(tally.readable(records), options.text_field, tally):
@@ -158,7 +158,7 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
             bar.update(piece.bytes)
 
 
-def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
+def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
     """Learn the tokenizer, and publish its files and the summary."""
     tally, contents = Tally((EMPTY,), options.max_bad_fraction), list[str]()
     counts = tally.counts
@@ -169,7 +169,7 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> Summary:
             raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
         empty, text_bytes, examples = counts.filtered[EMPTY], counts.sums["text_bytes"], counts.bad_examples
         numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
-        summary = Summary(options.output, *numbers, examples, counts.encodings, counts.recoded)
+        summary = TokenizerSummary(options.output, *numbers, examples, counts.encodings, counts.recoded)
         storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
         hashes = {path.name: sha256(path) for path in sorted(Path(temporary).iterdir())}
         for name in hashes:

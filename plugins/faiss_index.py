@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -80,7 +80,7 @@ def _write(faiss: Any, dataset: Dataset, is_cosine: bool, quiet: bool, path: Pat
         index = faiss.IndexIVFFlat(index, sample.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         index.train(sample)
         index.nprobe = max(LEAST_LISTS, lists // PART_READ)
-    with Bar(dataset.num_examples, f"indexing {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
+    with ProgressBar(dataset.num_examples, f"indexing {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
         for batch in dataset:
             index.add(_prepared(faiss, vectors.decoded(batch), is_cosine))
             bar.update(batch.num_rows)

@@ -24,7 +24,7 @@ from clearspan.common.encoder.fingerprint import digest
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.records import head
 
 EMPTY = "."
@@ -182,7 +182,7 @@ class WordVectors(Encoder):
             EncoderError: the row of a word is damaged.
         """
         out = np.empty((len(texts), self.dim), np.float32)
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
+        with ProgressBar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for start in range(0, len(texts), TEXTS):
                 words = [text.split() or [EMPTY] for text in texts[start : start + TEXTS]]
                 self._read(words)

@@ -100,7 +100,7 @@ class Cat(OfDataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(OfDataset):
+class ParquetExport(OfDataset):
     """Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."""
 
     output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
@@ -114,7 +114,7 @@ class Export(OfDataset):
         return 0
 
 
-COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": Export}
+COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": ParquetExport}
 
 
 def parser(prog: str = PROG) -> terminal.Parser:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clearspan.shards import lengths, moments
 from clearspan.shards.lengths import Histograms
-from clearspan.shards.schema import Kind, add_up, count_classes, tokens_by_column
+from clearspan.shards.schema import Schema, add_up, count_classes, tokens_by_column
 
 
 @dataclasses.dataclass
@@ -28,7 +28,7 @@ class Totals:
     tokens: int = 0
     column_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch, kind: Kind) -> None:
+    def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
         """Measure one more batch."""
         self.batches += 1
         self.examples += batch.num_rows
@@ -55,7 +55,7 @@ class Contents(Totals):
     classes: dict[str, int] = dataclasses.field(default_factory=dict)
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch, kind: Kind) -> None:
+    def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
         """Measure one more batch."""
         super().add(batch, kind)
         self.lengths = lengths.add([self.lengths, lengths.measure(batch)])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from clearspan.common.files import atomic_write
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.shards.reader import Dataset, ShardError
 
 
@@ -27,7 +27,7 @@ def export(folder: str, output: Path, quiet: bool = False) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ShardError(f"{output}: is not empty: choose a new or empty folder")
     shards = dataset.shards
-    for shard in Bar(len(shards), f"writing {len(shards):,} files", quiet, unit="shard").over(shards):
+    for shard in ProgressBar(len(shards), f"writing {len(shards):,} files", quiet, unit="shard").over(shards):
         batches = dataset.batches(shard)
         first = next(batches)
         # Ids, vectors and texts hardly repeat: dictionaries would only take time.

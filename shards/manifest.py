@@ -20,7 +20,7 @@ from typing import Any
 from clearspan.common import plugins
 from clearspan.common.sealed import build, has_type, seal, unseal
 from clearspan.shards import lengths, moments, storage
-from clearspan.shards.schema import KINDS, LABEL, Kind, add_up
+from clearspan.shards.schema import KINDS, LABEL, Schema, add_up
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
@@ -73,7 +73,7 @@ class ShardInfo:
     column_tokens: dict[str, int] = dataclasses.field(hash=False)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Schema:
         """The kind of its examples, by its name; raises KeyError for an unknown kind."""
         return KINDS[self.name.partition("-")[0]]
 
@@ -101,7 +101,7 @@ def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Counts:
+class Reconciliation:
     """The reconciliation of the input: read = kept + sum(filtered) + bad, in records."""
 
     read: int
@@ -116,7 +116,7 @@ class Manifest:
 
     Attributes:
         fingerprint: everything that shaped the data.
-        counts: the reconciliation of the input, the fields of `Counts`.
+        counts: the reconciliation of the input, the fields of `Reconciliation`.
     """
 
     kind: str
@@ -284,7 +284,7 @@ class Manifest:
         for name in ("totals", "statistics"):
             if record.get(name) != self.derived.get(name):
                 raise ValueError(f"{name} are not those of the shards: {json.dumps(record.get(name))[:80]}")
-        counts, examples = build(Counts, self.counts), self.totals["examples"]
+        counts, examples = build(Reconciliation, self.counts), self.totals["examples"]
         if counts.read != counts.kept + sum(counts.filtered.values()) + counts.bad:
             raise ValueError(f"read {counts.read} is not the sum of kept, filtered and bad")
         if min(counts.kept, counts.bad, *counts.filtered.values()) < 0:

@@ -22,7 +22,7 @@ from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
-from clearspan.shards.schema import KINDS, Kind
+from clearspan.shards.schema import KINDS, Schema
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 BUFFER_BYTES = 1 << 18
@@ -123,7 +123,7 @@ class Dataset:
         return self.manifest.totals["examples"]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Schema:
         """The kind of its examples."""
         return KINDS[self.manifest.kind]
 

@@ -58,7 +58,7 @@ def token_type(vocab_size: int) -> pa.DataType:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class Schema:
     """Kind of dataset.
 
     Attributes:
@@ -148,24 +148,24 @@ class Kind:
                 yield name
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, Schema] = {
     kind.name: kind
     for kind in (
-        Kind("documents", ("id:int64", "tokens:tokens", "source:string")),
-        Kind("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
-        Kind(
+        Schema("documents", ("id:int64", "tokens:tokens", "source:string")),
+        Schema("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
+        Schema(
             "triplets",
             ("id:int64", "tokens:tokens", "positive:tokens"),
             optional=("positive_*:tokens", "negative:tokens", "negative_*:tokens"),
         ),
-        Kind("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
-        Kind(
+        Schema("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
+        Schema(
             "audio",
             ("id:int64", f"frames:float16[{MEL_BINS}]", "label:int64"),
             layout=Samples(frames=npy(MEL_BINS), label="cls"),
             statistics="frames",
         ),
-        Kind(
+        Schema(
             "vectors",
             ("id:int64", "source:string", "vector:vector"),
             optional=(
@@ -181,7 +181,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def register(kind: Kind) -> None:
+def register(kind: Schema) -> None:
     """Add a kind that a module outside this package defines; the module calls this when it is imported.
 
     Shards and manifests name a kind by its name alone and never a module: a dataset cannot choose what is imported.

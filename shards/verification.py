@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.token_ids import vocab_size
 from clearspan.common.typed import checked
 from clearspan.shards import classes, storage, vectors
@@ -38,7 +38,7 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
     checks += [partial(_check_classes, dataset)]
     checks += [partial(_check_shard, dataset, shard) for shard in dataset.shards]
     problems = []
-    for check in Bar(len(checks), f"reading {len(dataset.shards):,} shards", quiet, unit="file").over(checks):
+    for check in ProgressBar(len(checks), f"reading {len(dataset.shards):,} shards", quiet, unit="file").over(checks):
         try:
             check()
         except (ShardError, ManifestError) as error:

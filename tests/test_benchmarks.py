@@ -15,7 +15,7 @@ from benchmarks import adapting, cuda, cuda_runs, demo, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.scores import Examples
 from clearspan.train.config.recipe import load
 from clearspan.train.objectives import spans
@@ -60,7 +60,7 @@ sys.exit(pytest.main({words!r}))"""
 def test_fewer_texts_are_ranked_by_no_more_titles_than_they_hold_texts_of(size: int) -> None:
     """Of 20 titles that choose weights and 20 that are judged: as many of each as fit, each with its own text."""
     titles, texts, one = [f"title {n}" for n in range(40)], [f"text {n}" for n in range(100)], np.array([1])
-    whole = Collection(texts, titles, [np.array([n]) for n in range(40)], [one] * 40)
+    whole = RetrievalSet(texts, titles, [np.array([n]) for n in range(40)], [one] * 40)
     part = adapting.fitting(Contest(whole, [(np.arange(20, 40), np.arange(20))]), size)
     assert len(part.judged) == len(part.choosing) == min(size // 2, 20)
     ranked = adapting.of_size(part.collection, size)
@@ -134,7 +134,7 @@ def test_a_padded_step_has_the_loss_of_the_packed_one_it_was_made_from(whole: bo
     made = padded(learner, given)
     loss, metrics = learner(given)
     assert made.tokens == metrics["tokens"] < made.rows and made.sequences == 2 * 6
-    other = padded_loss(plain(learner).eval(), made, spans.Config().temperature, whole)
+    other = padded_loss(plain(learner).eval(), made, spans.SpansConfig().temperature, whole)
     torch.testing.assert_close(other, loss, atol=0.0, rtol=1e-4)
 
 

@@ -17,7 +17,7 @@ from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.learner import Learner
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.tokenizer import load_shards_tokenizer
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
@@ -26,7 +26,7 @@ from clearspan.train.options import HELD_OUT, Recipe, RecipeError
 from clearspan.train.prompts import prompt_tokens, trained_prompts
 from clearspan.train.run_folder import with_tokenizer
 from clearspan.train.schedules import PARTS
-from clearspan.train.selection.validation import HeldOut
+from clearspan.train.selection.validation import HeldOutExamples
 
 
 def check_parts(recipe: Recipe, learner: Learner) -> None:
@@ -108,7 +108,7 @@ def forward_size(
 
 
 def build_objectives(
-    recipe: Recipe, datasets: Mapping[str, Dataset], encoder: Encoder, tokenizer: Any, special: SpecialTokens
+    recipe: Recipe, datasets: Mapping[str, Dataset], encoder: TrainableEncoder, tokenizer: Any, special: SpecialTokens
 ) -> tuple[list[Objective], dict[str, nn.Module]]:
     """Return the objectives in the recipe's order, and the patch embeddings of the datasets that are not text.
 
@@ -244,7 +244,7 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
 
 def build_held_out(
     recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
-) -> HeldOut | None:
+) -> HeldOutExamples | None:
     """Return streams over the held-out examples of the datasets, a micro-batch each step; None if there are none.
 
     Raises:
@@ -278,7 +278,7 @@ def build_held_out(
                 f"are contrasted with each other: hold out more, lower data.{name}.batch_size{mend}"
             )
         streams[name] = _stream(recipe, name, held_out, learner, rank, ranks, held_out=True)
-    return HeldOut(streams, learner) if streams else None
+    return HeldOutExamples(streams, learner) if streams else None
 
 
 def _stream(

@@ -14,9 +14,9 @@ from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.draws import seeded
-from clearspan.train.model.encoder import ATTENTION_DROPOUTS, Encoder
+from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
-from clearspan.train.model.source import Given, Source, read_source
+from clearspan.train.model.source import Given, ModelSource, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
@@ -123,7 +123,7 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
         )
 
 
-def _from_table(source: Source, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
+def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
     """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
     the folder lacks get embeddings of their own.
 
@@ -210,7 +210,7 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
     return model, int(table.num_embeddings)
 
 
-def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> Encoder:
+def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> TrainableEncoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
     Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
@@ -231,11 +231,11 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
         raise RecipeError(f"model: {kind}{one_line(error, MOST_SAID)}") from None
 
 
-def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Encoder:
+def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> TrainableEncoder:
     path, stated = recipe.model.path, recipe.model.config
-    source = read_source(Path(path)) if path else Source()
+    source = read_source(Path(path)) if path else ModelSource()
     if stated:
-        source = Source(source.weights, source.table)  # nothing but the table
+        source = ModelSource(source.weights, source.table)  # nothing but the table
     model, new_weights = _model(recipe, source, tokenizer, datasets)
     if model.config.vocab_size < num_ids(tokenizer):
         sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {num_ids(tokenizer):,} ids"
@@ -248,7 +248,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
         weights = resized(source.token_weights, model.config.vocab_size)
     elif pooling == "weighted":
         weights = inverse_frequencies(datasets, model.config.vocab_size, tokenizer.all_special_ids)
-    encoder = Encoder(model, pooling, new_weights, source.head, source.inference, weights)
+    encoder = TrainableEncoder(model, pooling, new_weights, source.head, source.inference, weights)
     if recipe.training.activation_checkpointing:
         encoder.checkpoint_activations()
     if path and stated:
@@ -261,7 +261,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Enc
 
 
 def _model(
-    recipe: Recipe, source: Source, tokenizer: Any, datasets: Iterable[Dataset]
+    recipe: Recipe, source: ModelSource, tokenizer: Any, datasets: Iterable[Dataset]
 ) -> tuple[PreTrainedModel, list[str]]:
     """Return the model, and the names of weights that the folder of a pretrained one lacks."""
     stated, seed = recipe.model.config, recipe.training.seed

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from clearspan.eval.data.sts import SUFFIXES
+from clearspan.eval.data.sts_data import SUFFIXES
 from clearspan.train.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"

@@ -140,7 +140,7 @@ def load_skeleton(folder: Path) -> Any:
 
     from clearspan.common.encoder.attention import PACKED_ATTENTION
     from clearspan.common.pretrained import model_class
-    from clearspan.train.model.encoder import Encoder
+    from clearspan.train.model.encoder import TrainableEncoder
     from clearspan.train.model.source import Given, Inference
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -150,7 +150,7 @@ def load_skeleton(folder: Path) -> Any:
     given = Given(**known) if (known := inference.pop("given", None)) else None
     head = [Dense.load(str(folder / f"head-{number}"), local_files_only=True) for number in layers]
     weights = torch.ones(config.vocab_size) if given and given.pooling == "weighted" else None
-    encoder = Encoder(model, pooling, head=head, inference=Inference(**inference), token_weights=weights)
+    encoder = TrainableEncoder(model, pooling, head=head, inference=Inference(**inference), token_weights=weights)
     encoder.given = given
     return encoder
 
@@ -278,7 +278,7 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Options):
+class ExportOptions(Options):
     """The command `export`."""
 
     run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
@@ -288,10 +288,10 @@ class Export(Options):
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m train.export") -> int:
     frame = {"name": "train.export", "remedy": "run it again", "description": __doc__, "epilog": EXAMPLE}
-    return run(Export, work, argv, prog, (ValueError, OSError), **frame)
+    return run(ExportOptions, work, argv, prog, (ValueError, OSError), **frame)
 
 
-def work(options: Export) -> int:
+def work(options: ExportOptions) -> int:
     from clearspan.train.engine.ranks import name_accelerator
 
     name_accelerator()

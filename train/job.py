@@ -39,7 +39,7 @@ from clearspan.train.export import SKELETON, check_replaceable, export, save_ske
 from clearspan.train.learner import Learner
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.selection.dev_score import evaluator
-from clearspan.train.selection.validation import HeldOut
+from clearspan.train.selection.validation import HeldOutExamples
 
 NOTHING_PICKS = (
     "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
@@ -73,7 +73,7 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
         yield resume
 
 
-def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOut | None, total: int) -> list[str]:
+def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
     """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):

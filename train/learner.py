@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.train.data.batch import Batch, Columns, Rows
-from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoded import Encoded, Forward, SequenceVectors, qualified
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
 from clearspan.train.model.vocabulary import IGNORED
@@ -67,7 +67,7 @@ class Learner(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: TrainableEncoder,
         objectives: Sequence[Objective],
         special: SpecialTokens,
         embeddings: Mapping[str, nn.Module] | None = None,
@@ -191,7 +191,7 @@ class Learner(nn.Module):
                 objectives, vectors = prepared.objectives, None
                 if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
                     forward = self._encode(prepared)
-                    vectors = Vectors(forward.pooled, forward.first, forward.blocks)
+                    vectors = SequenceVectors(forward.pooled, forward.first, forward.blocks)
                 contexts = {name: request.context for name, request in prepared.requests.items()}
                 parts.append(Part(vectors, contexts, prepared.masked_tokens()))
         return cache(parts, objectives, measured)

@@ -34,7 +34,7 @@ from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
 from clearspan.train.build import build_learner
 from clearspan.train.config.recipe import load
-from clearspan.train.sweeps.grid import RECIPE, Grid, Run, parse_axis
+from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, parse_axis
 
 FROZEN = "sts,heldout"
 SPENT = "hours.json"
@@ -200,7 +200,7 @@ class Study:
 
     def finished(self, name: str) -> list[Path]:
         """Return the folders of a system's scored runs: those of the first seeds, without a gap."""
-        runs: list[Run] = Grid([parse_axis(axis) for axis in self.grid([name], self.options.seeds)]).runs()
+        runs: list[GridRun] = Grid([parse_axis(axis) for axis in self.grid([name], self.options.seeds)]).runs()
         folders = [self.output([name]) / run.name for run in runs]
         scored = [any((folder / "eval").rglob(results.RESULTS)) for folder in folders]
         return folders[: scored.index(False) if False in scored else None]

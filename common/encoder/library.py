@@ -44,7 +44,7 @@ from clearspan.common.model_folder import (
     refusing,
 )
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 from clearspan.common.terminal import warn
 
@@ -83,7 +83,7 @@ class Model(FolderEncoder):
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         tokens = self.reader.read(texts, prompt) if self.reader else None
         read = tokens.lengths.tolist() if tokens else [len(text) for text in texts]
-        with Bar(sum(read), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
+        with ProgressBar(sum(read), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(read, batch_tokens):
                 batch = [texts[row] for row in rows]
                 # As `prompt`, not within the texts: some poolings leave the prompt's tokens out.

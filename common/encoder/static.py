@@ -32,7 +32,7 @@ from clearspan.common.model_folder import (
     read_modules,
     refusing,
 )
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 
 LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
@@ -63,7 +63,7 @@ def reads(folder: Path) -> bool:
     return is_plain and weights[WEIGHT].get_dtype() == "F32" and (table / "tokenizer.json").is_file()
 
 
-class StaticModel(FolderEncoder):
+class StaticEncoder(FolderEncoder):
     """A static model.
 
     Args:
@@ -93,7 +93,7 @@ class StaticModel(FolderEncoder):
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
+        with ProgressBar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for rows in _blocks(texts):
                 means = self._means(self._ids([prompt + text for text in texts[rows]]))
                 out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
@@ -136,7 +136,7 @@ class StaticModel(FolderEncoder):
         return np.asarray(left @ right.T, np.float32)
 
 
-def load(folder: Path) -> StaticModel:
+def load(folder: Path) -> StaticEncoder:
     """Load a folder that `reads` accepts.
 
     Raises:
@@ -161,7 +161,7 @@ def load(folder: Path) -> StaticModel:
         if longest:
             whole = fast_tokenizer.load(tokenizer_json, prompts=prompts.texts.values())
             counter = FastTokenizer(whole, np.int32)
-        model = StaticModel(folder, ids, table, len(modules) > 1, config, longest, counter)
+        model = StaticEncoder(folder, ids, table, len(modules) > 1, config, longest, counter)
         model.encode(["a text", "another text to try it on"])
     return model
 

@@ -19,7 +19,7 @@ from clearspan.common.encoder import ahead
 from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.tokens import TokenReader, Tokens
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, bounds
 
 
@@ -136,7 +136,7 @@ class _Copying:
         return copied
 
 
-class TokenBar(Bar):
+class TokenBar(ProgressBar):
     """Bar in tokens. Its total is estimated from characters until all texts are tokenized."""
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import BM25, first
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 
 NEAREST = 100
 """Most documents that one query brings."""
 _BLOCK_SCORES = 1 << 24
 
 
-def narrowed(collection: Collection, most: int) -> Collection:
+def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
     """Return the same queries among at most `most` documents: the right ones, the nearest of each query by BM25, and,
     if these are fewer, others by the hashes of their texts. There are more if more are right.
 
@@ -37,7 +37,7 @@ def narrowed(collection: Collection, most: int) -> Collection:
     return collection.among(np.array(sorted(chosen), np.int64))
 
 
-def _nearest(collection: Collection) -> NDArray[np.int64]:
+def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     """Return the positions of the nearest documents of each query, (m, NEAREST); -1 where no word is shared."""
     index = BM25.of(collection.documents, "float32")
     weights = index.weights.tocsr().T

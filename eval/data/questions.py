@@ -19,15 +19,15 @@ from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
-from clearspan.eval.data.heldout import MOST_RANKED, HeldOut
+from clearspan.eval.data.heldout_data import MOST_RANKED, HeldOutTexts
 from clearspan.eval.data.heldout_folders import MANIFEST, PART, training_part
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 
 NAMED = 3
 """Number of rows that a message names."""
 
 
-def read_questions(path: Path, data: Path) -> HeldOut:
+def read_questions(path: Path, data: Path) -> HeldOutTexts:
     """Read a file of questions as a collection of all texts of a dataset.
 
     Args:
@@ -73,8 +73,8 @@ def read_questions(path: Path, data: Path) -> HeldOut:
     about += f", a sample of its {num_texts:,} that holds the right ones." if is_sample else "."
     if missing:
         about += f" Left out: {counted(len(missing), 'row')} whose answer is no text of the dataset: {named}."
-    return HeldOut(
-        Collection(documents, [text for text, _ in found.values()], relevant, grades),
+    return HeldOutTexts(
+        RetrievalSet(documents, [text for text, _ in found.values()], relevant, grades),
         None,
         num_texts if is_sample else len(documents),
         (path, *(folder / MANIFEST for folder in folders)),

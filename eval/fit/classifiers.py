@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.eval.fit.batched import Classifiers, initial_layers, predict
 from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import HELD_OUT, Ints
@@ -29,7 +29,7 @@ _CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClassifierSettings:
     """The settings of a classifier's training; the defaults are those of SentEval's code, which the papers used.
 
     Attributes:
@@ -101,7 +101,7 @@ def fit(
     problem: Problem,
     folds: Sequence[Fold],
     l2: NDArray[np.float64],
-    settings: Settings,
+    settings: ClassifierSettings,
     seed: int = 1111,
     device: str = "cpu",
     progress: str = "",
@@ -128,7 +128,7 @@ def fit(
     y = torch.from_numpy(problem.labels).to(device)
     most = _CPU_BATCH if device == "cpu" else _ACCELERATOR_BATCH
     at_once = max(1, most // (4 * settings.batch_size * padded(problem.features.dim)))
-    with Bar(l2.size, progress, not progress, unit=" fits") as bar:
+    with ProgressBar(l2.size, progress, not progress, unit=" fits") as bar:
 
         def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
@@ -192,7 +192,13 @@ class _Cohort:
     """Folds with the same number of steps a pass, and the training of their fits."""
 
     def __init__(
-        self, fits: Classifiers, labels: Tensor, splits: list[_Split], settings: Settings, seed: int, drawn: Tensor
+        self,
+        fits: Classifiers,
+        labels: Tensor,
+        splits: list[_Split],
+        settings: ClassifierSettings,
+        seed: int,
+        drawn: Tensor,
     ) -> None:
         self.classifiers, self.labels, self.splits, self.settings = fits, labels, splits, settings
         self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
@@ -204,7 +210,7 @@ class _Cohort:
                 self.orders[split.stream].permutation(split.first_draw)
             self.dropout_generators[split.stream] = torch.Generator().set_state(drawn)
 
-    def run(self, fits: Fits, members: Ints, bar: Bar) -> None:
+    def run(self, fits: Fits, members: Ints, bar: ProgressBar) -> None:
         """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
         settings = self.settings
         shape = len(members), fits.num_epochs.shape[1]

@@ -28,7 +28,7 @@ def padded(dim: int) -> int:
     return -(-(dim + 1) // _LANES) * _LANES
 
 
-class Rows:
+class FeatureRows:
     """Rows in memory, gathered by number.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rows:
 
 
 class PairRows:
-    """Rows of pairs as `Rows`, but each combined from its two embeddings when it is gathered."""
+    """Rows of pairs as `FeatureRows`, but each combined from its two embeddings when it is gathered."""
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)
@@ -71,7 +71,7 @@ class PairRows:
         return out
 
 
-Features = Rows | PairRows
+Features = FeatureRows | PairRows
 
 
 def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> Features:
@@ -80,7 +80,7 @@ def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> 
     values = torch.zeros(num, padded(dim), device=device)
     values[:, :dim] = _finite(embeddings, device)
     values[:, dim] = 1
-    return Rows(values, dim)
+    return FeatureRows(values, dim)
 
 
 def of_pairs(
@@ -99,7 +99,7 @@ def of_pairs(
     if 4 * len(pairs) * padded(pairs.dim) > _MOST_BYTES:
         return pairs
     values = torch.empty(len(pairs), padded(pairs.dim), device=device)
-    return Rows(pairs.take(torch.arange(len(pairs), device=device), values), pairs.dim)
+    return FeatureRows(pairs.take(torch.arange(len(pairs), device=device), values), pairs.dim)
 
 
 def _finite(embeddings: NDArray[np.floating[Any]], device: str) -> Tensor:

@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Settings:
+class FinetuningSettings:
     """The settings of fine-tuning. The defaults are RoBERTa's for all tasks of GLUE (Liu et al. 2019, section 5.1 and
     appendix C, table 10; Adam's from the command in fairseq's `examples/roberta/README.glue.md`).
 
@@ -82,7 +82,7 @@ def finetune(
     train: tuple[Texts, Floats],
     dev: Texts,
     num_classes: int,
-    settings: Settings,
+    settings: FinetuningSettings,
     seed: int,
     device: str = "cpu",
     progress: bool = False,
@@ -147,7 +147,7 @@ def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
 
 
 def _arguments(
-    settings: Settings, scratch: Path, num_rows: int, seed: int, device: str, progress: bool
+    settings: FinetuningSettings, scratch: Path, num_rows: int, seed: int, device: str, progress: bool
 ) -> TrainingArguments:
     steps = -(-num_rows // settings.batch_size) * settings.epochs
     arguments = TrainingArguments(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings, fit
+from clearspan.eval.fit.classifiers import ClassifierSettings, Fits, Fold, Problem, fit
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
 
 L2 = tuple(10.0**power for power in range(-5, -1))
@@ -29,18 +29,20 @@ class Protocol:
     """The number of folds and the settings of a classifier's training."""
 
     num_folds: int
-    settings: Settings
+    settings: ClassifierSettings
 
 
 PROTOCOLS = {
-    "full": Protocol(NUM_FOLDS["full"], Settings()),
-    "fast": Protocol(NUM_FOLDS["fast"], Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
+    "full": Protocol(NUM_FOLDS["full"], ClassifierSettings()),
+    "fast": Protocol(
+        NUM_FOLDS["fast"], ClassifierSettings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+    ),
 }
 """`full`: SentEval's defaults, which the papers used. `fast`: SentEval's settings for prototyping."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FitResult:
     """The result of a scheme.
 
     Attributes:
@@ -59,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class FitInputs:
     """The inputs that all fits of a task share."""
 
     problem: Problem
@@ -72,7 +74,7 @@ class Trainer:
         return fit(self.problem, folds, l2, self.protocol.settings, self.seed, self.device, self.progress)
 
 
-def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:
+def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -> FitResult:
     """Run a scheme on the problem of `trainer`.
 
     Raises:
@@ -97,7 +99,7 @@ def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> 
     predicted = [fits.predict(problem.features, rows, i, slots[i]) for i, (_, rows) in enumerate(tested)]
     shares = [np.mean(classes == problem.labels[rows]) for classes, (_, rows) in zip(predicted, tested, strict=True)]
     accuracies = _percent(shares) if scheme == "nested" else 100 * np.array(shares)
-    return Outcome(
+    return FitResult(
         accuracy=float(np.mean(accuracies)),
         dev_accuracy=float(np.mean(dev.max(axis=1))),
         rows=np.concatenate([rows for _, rows in tested]),

@@ -1,7 +1,7 @@
 """Compare texts by the cosine of their embeddings, each distinct text embedded once.
 
 The STS years share many sentences with each other and with STS-B, and the forward pass takes nearly all of an
-evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of calling the model.
+evaluation's time. Tasks therefore get embeddings from an `EmbeddingSimilarity` instead of calling the model.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from clearspan.common.encoder.embedder import cosines, unit_vectors
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 
-class Embedder(embedder.Embedder, Similarity):
+class EmbeddingSimilarity(embedder.Embedder, Similarity):
     """An encoder that remembers the embedding of each text, and compares texts by cosine (`Similarity`)."""
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, diags_array
 
 from clearspan.common.model_forms import HYBRID
 from clearspan.common.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_shift
-from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
@@ -69,7 +69,7 @@ class Beside:
         documents = np.column_stack([of_documents, np.ones(len(of_documents), np.float32)])
         return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
 
-    def reciprocal_ranks(self, collection: Collection) -> NDArray[np.float64]:
+    def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
         """Return the reciprocal rank of each query by each of WEIGHTS, (weights, m).
 
         A document that is behind the right one by both scores is so with any weight. Few are not, so that all weights
@@ -92,7 +92,7 @@ class Beside:
                 values[:, row] = np.where(best <= DEPTH, 1 / best, 0)
         return values
 
-    def best_weight(self, collection: Collection) -> float:
+    def best_weight(self, collection: RetrievalSet) -> float:
         """Return the weight with the highest MRR over these queries."""
         return best_weight(self.reciprocal_ranks(collection))
 

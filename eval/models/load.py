@@ -18,7 +18,7 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import misnamed
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
@@ -47,7 +47,7 @@ class FunctionEncoder(Encoder):
         """
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
-        with Bar(sum(lengths), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
+        with ProgressBar(sum(lengths), f"embedding {len(texts):,} texts", not progress, unit=" tokens") as bar:
             for rows in batches_by_length(lengths, batch_tokens):
                 out[rows] = self._call([texts[row] for row in rows])
                 bar.update(sum(lengths[row] for row in rows))

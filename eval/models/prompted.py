@@ -3,8 +3,8 @@
     ranking(queries, documents) -> the prompt of queries, and that of documents
     embed, pairs                -> the prompt of texts that are neither
 
-An `Embedder` remembers texts without their prompt. Each prompt therefore has an embedder, and sides of one prompt share
-it.
+An `EmbeddingSimilarity` remembers texts without their prompt. Each prompt therefore has one of its own, which queries
+and documents with the same prompt share.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clearspan.common.encoder.embedder import cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.encoder.sentence_encoder import Encoder
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 NUM_TIMED = 64
@@ -34,7 +34,7 @@ class Prompted(Similarity):
         prompts: the same. embedders: one for each prompt.
     """
 
-    def __init__(self, prompts: Sides, embedder: Callable[[str], Embedder]) -> None:
+    def __init__(self, prompts: Sides, embedder: Callable[[str], EmbeddingSimilarity]) -> None:
         by_prompt = {prompt: embedder(prompt) for prompt in dict.fromkeys(prompts)}
         self.prompts, self.embedders = prompts, list(by_prompt.values())
         self._queries, self._documents, self._others = (by_prompt[prompt] for prompt in prompts)
@@ -50,9 +50,9 @@ class Prompted(Similarity):
             cached: None: no cache.
         """
 
-        def embedder(prompt: str) -> Embedder:
+        def embedder(prompt: str) -> EmbeddingSimilarity:
             encode = encode_of(model, prompt, batch_tokens, progress=progress)
-            return Embedder(encode, cache_of(model, prompt, cached))
+            return EmbeddingSimilarity(encode, cache_of(model, prompt, cached))
 
         return cls(model.prompts.sides(prompt_name), embedder)
 
@@ -74,7 +74,7 @@ class Prompted(Similarity):
         return (embedder.encode_s - seconds) / num_new * len(documents) if num_new > NUM_TIMED / 2 else 0.0
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return the unit vectors of queries and documents, each (n, dim) float32; see `Embedder.ranking`."""
+        """Return the unit vectors of queries and documents, each (n, dim) float32."""
         if self._queries is self._documents:
             return self._documents.ranking(queries, documents)
         return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import DECIMALS, DEPTH, rounded
-from clearspan.eval.data.retrieval import Collection, Ints
+from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
 
 BLOCK_SCORES = 1 << 24
@@ -48,7 +48,7 @@ class Ranks:
         return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 
-def ranks(queries: Vectors, documents: Vectors, collection: Collection) -> Ranks:
+def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ranks:
     """Return the ranks of the right documents of a collection whose documents are all ranked for every query.
 
     Memory never holds queries x documents.

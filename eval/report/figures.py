@@ -29,7 +29,7 @@ _ROW, _LABEL, _AXIS, _PLOT = 40, 20, 24, 180
 _COLORS = 6
 
 
-class Bar(NamedTuple):
+class ScoreBar(NamedTuple):
     """A score.
 
     Attributes:
@@ -56,7 +56,7 @@ class Bars:
         caption: a line above.
     """
 
-    rows: Sequence[Bar]
+    rows: Sequence[ScoreBar]
     unit: str = ""
     caption: str = ""
 
@@ -82,7 +82,7 @@ class Curves:
 Figure = Bars | Curves
 
 
-def best_first(rows: Iterable[Bar], more_is_better: bool = True) -> list[Bar]:
+def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[ScoreBar]:
     """Return rows sorted by their value, undefined ones last; equal ones keep their order."""
     sign = -1 if more_is_better else 1
     return sorted(rows, key=lambda row: (math.isnan(row.value), 0 if math.isnan(row.value) else sign * row.value))
@@ -213,17 +213,17 @@ def _curves(figure: Curves) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def value_text(row: Bar) -> str:
+def value_text(row: ScoreBar) -> str:
     """Return the text of a value."""
     return f"{row.value:.2f}" if math.isfinite(row.value) else "undefined"
 
 
-def interval_text(row: Bar) -> str:
+def interval_text(row: ScoreBar) -> str:
     """Return the text of an interval; "" without one."""
     return f"[{row.low:.1f}, {row.high:.1f}]" if math.isfinite(row.low) and math.isfinite(row.high) else ""
 
 
-def score_text(row: Bar) -> str:
+def score_text(row: ScoreBar) -> str:
     """Return a row as one line of text, nothing cut."""
     noted = f"{row.name} ({row.note})" if row.note else row.name
     return printable(" ".join(filter(None, (noted, value_text(row), interval_text(row)))))
@@ -261,7 +261,7 @@ def text_bars(figure: Bars, width: int) -> list[str]:
     return lines
 
 
-def _characters(row: Bar, scale: _Scale, cells: int) -> str:
+def _characters(row: ScoreBar, scale: _Scale, cells: int) -> str:
     """Return a row's bar and interval, a character for each cell."""
     marks = [" "] * cells
     zero, value, low, high = (

@@ -16,8 +16,8 @@ from clearspan.common.model_forms import HYBRID
 from clearspan.common.progress import counted
 from clearspan.common.ranking import DEPTH
 from clearspan.eval.details import Answer, Table
-from clearspan.eval.report.figures import Bar, Bars, best_first
-from clearspan.eval.report.summary import Summary, heading
+from clearspan.eval.report.figures import Bars, ScoreBar, best_first
+from clearspan.eval.report.summary import ScoreSummary, heading
 from clearspan.eval.results import Results, Scored
 from clearspan.eval.scores import Difference, in_percent
 
@@ -65,7 +65,7 @@ def among(counts: dict[str, int]) -> str:
     return f"among {counts['documents']:,} texts" if "documents" in counts else ""
 
 
-def sentence(summary: Summary) -> str:
+def sentence(summary: ScoreSummary) -> str:
     """Return the outcome in one sentence."""
     tasks = list(summary.families)
     if not tasks:
@@ -75,7 +75,7 @@ def sentence(summary: Summary) -> str:
     return _of_task(summary, tasks[0]) if len(tasks) == 1 else _of_tasks(summary, tasks)
 
 
-def _of_one(summary: Summary, tasks: list[str]) -> str:
+def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
     (name,) = summary.names
     if len(tasks) == 1:
         bar, counts = _bars(summary, tasks[0])[0], summary.of(tasks[0])[name].counts
@@ -93,7 +93,7 @@ def _of_one(summary: Summary, tasks: list[str]) -> str:
     return f"{name}: {counted(len(tasks), 'task')}, from {worst} to {best}."
 
 
-def _of_task(summary: Summary, task: str) -> str:
+def _of_task(summary: ScoreSummary, task: str) -> str:
     """Return the sentence on several models and one task."""
     metric, pair = metric_name(summary.main(task)), compared(summary, task)
     if pair is None:
@@ -118,7 +118,7 @@ def _of_task(summary: Summary, task: str) -> str:
     )
 
 
-def _of_tasks(summary: Summary, tasks: list[str]) -> str:
+def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
     """Return the sentence on several models and tasks."""
     pairs = {task: pair for task in tasks if (pair := compared(summary, task))}
     wins = Counter(pair.best.results.model for pair in pairs.values())
@@ -140,7 +140,7 @@ def _of_tasks(summary: Summary, tasks: list[str]) -> str:
     return f"{best} is best on {number} of {counted(len(tasks), 'task')}{noise}."
 
 
-def compared(summary: Summary, task: str) -> _Pair | None:
+def compared(summary: ScoreSummary, task: str) -> _Pair | None:
     """Return the best model on a task and the one that it is compared with; None if fewer than two scores exist."""
     names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
     if len(names) < 2:
@@ -152,7 +152,7 @@ def compared(summary: Summary, task: str) -> _Pair | None:
     return _Pair(best, other, _difference(summary, best, other, task))
 
 
-def _difference(summary: Summary, best: Scored, other: Scored, task: str) -> Difference | None:
+def _difference(summary: ScoreSummary, best: Scored, other: Scored, task: str) -> Difference | None:
     """Return best - other on a task, in points where more is better; None unless one of them is the first model."""
     first = summary.scored[0]
     if other is first:
@@ -167,24 +167,24 @@ def _value(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "undefined"
 
 
-def _bar(scored: Scored, task: str, name: str, metric: str) -> Bar:
+def _bar(scored: Scored, task: str, name: str, metric: str) -> ScoreBar:
     low, high = scored.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
-    return Bar(name, scored.results.scores.get(task, {}).get(metric, math.nan), low, high)
+    return ScoreBar(name, scored.results.scores.get(task, {}).get(metric, math.nan), low, high)
 
 
-def _bars(summary: Summary, task: str) -> list[Bar]:
+def _bars(summary: ScoreSummary, task: str) -> list[ScoreBar]:
     """Return the models' main scores on a task, best first."""
     main = summary.main(task)
     bars = [_bar(each, task, each.results.model, main) for each in summary.scored if task in each.tasks]
     return best_first(bars, in_percent(main))
 
 
-def _of_model(summary: Summary, tasks: list[str]) -> list[Bar]:
+def _of_model(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
     """Return the main scores of the only model on tasks, best first."""
     return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
 
 
-def task_figure(summary: Summary, task: str, caption: str = "") -> Bars:
+def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
     """Return the main score of each model on a task, best first."""
     rows, main = _bars(summary, task), summary.main(task)
     best = rows[0].value if len(rows) > 1 else math.nan
@@ -194,7 +194,7 @@ def task_figure(summary: Summary, task: str, caption: str = "") -> Bars:
     return Bars([row._replace(is_strong=row.value == best) for row in rows], unit, caption)
 
 
-def score_figures(summary: Summary) -> list[Bars]:
+def score_figures(summary: ScoreSummary) -> list[Bars]:
     """Return the figures of the summary: of several models one for each task, of many tasks one for each average; of a
     single model one for each family of tasks.
     """
@@ -212,18 +212,18 @@ def score_figures(summary: Summary) -> list[Bars]:
     return [_average(summary, name) for name in summary.averages]
 
 
-def _unit(summary: Summary, tasks: list[str]) -> str:
+def _unit(summary: ScoreSummary, tasks: list[str]) -> str:
     return f"{', '.join(dict.fromkeys(metric_name(summary.main(task)) for task in tasks))}, %"
 
 
-def _average(summary: Summary, name: str) -> Bars:
+def _average(summary: ScoreSummary, name: str) -> Bars:
     of = [(each.results.model, each.results.averages.get(name)) for each in summary.scored]
-    rows = best_first(Bar(model, float(mean["value"])) for model, mean in of if mean)
+    rows = best_first(ScoreBar(model, float(mean["value"])) for model, mean in of if mean)
     best = rows[0].value
     return Bars([row._replace(is_strong=row.value == best) for row in rows], "%", f"{name}: {summary.coverage(name)}")
 
 
-def model_table(summary: Summary) -> Table:
+def model_table(summary: ScoreSummary) -> Table:
     """Return a line on what each model is."""
     return Table(("model", "what it is"), [(each.results.model, about(each.results)) for each in summary.scored])
 
@@ -253,7 +253,7 @@ def _kind(spec: str) -> str:
     return f"the word vectors {spec}" if Path(spec).is_file() else f"the model in {spec}"
 
 
-def examples(summary: Summary, task: str) -> list[Table]:
+def examples(summary: ScoreSummary, task: str) -> list[Table]:
     """Return a query that the best model wins against the other one, and one that it loses, if there are such."""
     pair = compared(summary, task)
     if pair is None:

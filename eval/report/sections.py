@@ -26,7 +26,7 @@ from clearspan.eval.report.outcome import (
     sentence,
     task_figure,
 )
-from clearspan.eval.report.summary import AVERAGE, Summary, heading, listed
+from clearspan.eval.report.summary import AVERAGE, ScoreSummary, heading, listed
 from clearspan.eval.report.text import text_table
 from clearspan.eval.scores import Difference, TaskScores, in_percent
 
@@ -49,7 +49,7 @@ _NEIGHBORS = "A few queries, with the rank of the first relevant document and th
 _FEW_MODELS = 3
 
 
-def figures_table(summary: Summary) -> Table:
+def figures_table(summary: ScoreSummary) -> Table:
     """Return a row per figure, grouped by family, and a column per model; if there are more models than figures, a row
     per model.
     """
@@ -80,7 +80,7 @@ def turned(table: Table) -> Table:
     return Table(("model", *headings), rows, ": ".join(filter(None, [*shared, table.caption])))
 
 
-def differences_table(summary: Summary) -> Table | None:
+def differences_table(summary: ScoreSummary) -> Table | None:
     """Return a row per task with each further model's difference from the first model; None if there is none.
 
     A difference that exceeds noise is strong. Tasks without any difference are left out.
@@ -96,7 +96,7 @@ def differences_table(summary: Summary) -> Table | None:
     return turned(table) if len(summary.names) - 1 > len(rows) else table
 
 
-def terminal_summary(summary: Summary, width: int = 100) -> str:
+def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
     """Return the summary as plain text: the outcome in a sentence, bars if a single figure shows all models or tasks,
     figures, differences, device, incomplete averages, skipped tasks with the reason, warnings. In the table, intervals
     of figures are shown for a single model; for several, those of the differences.
@@ -124,7 +124,7 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     return "\n".join(printable(line).rstrip() for line in lines).lstrip("\n")
 
 
-def report_sections(summary: Summary) -> list[Section]:
+def report_sections(summary: ScoreSummary) -> list[Section]:
     """Return the report's sections: the summary first, data and environment last."""
     notes = [_NOTE] if any(not in_percent(metric) for task, metric in summary.figures if task != AVERAGE) else []
     notes = [*(notes or [_PERCENT]), _INTERVALS, *([_SEVERAL] if len(summary.scored) > 1 else [])]
@@ -156,13 +156,13 @@ def report_sections(summary: Summary) -> list[Section]:
     return [*sections, _data(summary), _run(summary)]
 
 
-def report_title(summary: Summary) -> str:
+def report_title(summary: ScoreSummary) -> str:
     """Return the report's title: with the models' names, if they are few."""
     few = len(summary.names) <= _FEW_MODELS
     return f"Evaluation of {listed(summary.names) if few else counted(len(summary.names), 'model')}"
 
 
-def report_lead(summary: Summary) -> str:
+def report_lead(summary: ScoreSummary) -> str:
     """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, device,
     precision, date.
     """
@@ -177,7 +177,7 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
     return merged({model: scores.details.tables for model, scores in by_model.items()})
 
 
-def _task(summary: Summary, task: str, family: str) -> Section:
+def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     """Return a folded section of everything known of a task, with its main figure beside the heading."""
     by_model, main = summary.of(task), summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
@@ -196,14 +196,14 @@ def _task(summary: Summary, task: str, family: str) -> Section:
     return Section(task, "\n\n".join(texts), tables, folded=True, note=note)
 
 
-def _data(summary: Summary) -> Section:
+def _data(summary: ScoreSummary) -> Section:
     """Return the checksums of the data files, by task."""
     data = {task: files for each in summary.scored for task, files in each.results.data.items()}
     rows = [(task, *file) for task, files in data.items() for file in files.items()]
     return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
 
 
-def _run(summary: Summary) -> Section:
+def _run(summary: ScoreSummary) -> Section:
     """Return what the scores depend on besides the data: models, versions, seeds, settings."""
     flat: dict[str, dict[str, Any]] = {}
     for each in summary.scored:

@@ -27,7 +27,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
-class Summary:
+class ScoreSummary:
     """Models scored in one run: one evaluation per model, at least one, under distinct names."""
 
     scored: Sequence[Scored]

@@ -17,35 +17,35 @@ from clearspan.eval.details import Table
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
 from clearspan.eval.tables.averages import CAPTIONS, average, missing_tasks
-from clearspan.eval.tables.published import Cell, Column, PaperTable, Row
+from clearspan.eval.tables.published import Cell, Column, PaperTable, TableRow
 
 YOURS = "Yours"
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table whose cells are text, before it is formatted."""
 
     title: str
     header: tuple[str, ...]
-    lines: tuple[Row, ...]
+    lines: tuple[TableRow, ...]
     notes: tuple[str, ...]
 
 
-def beside(table: PaperTable, models: Sequence[Results]) -> Grid:
+def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
     rows, metrics = list(table.rows), _metrics_note(table)
     notes = [*table.notes, *([f"by metric: {metrics}"] if metrics else [])]
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
-        rows.append(Row(YOURS, name, tuple(_cell(column, table, model) for column in table.columns)))
+        rows.append(TableRow(YOURS, name, tuple(_cell(column, table, model) for column in table.columns)))
         notes += [f"{name}: {note}" for note in _missing_notes(table, model)]
         if model.environment.get("protocol") == "fast":
             notes.append(f"{name}: scored by the fast protocol, the paper's by the full one")
-    lines = tuple(Row(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in rows)
+    lines = tuple(TableRow(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in rows)
     header = ("Model", *(column.head for column in table.columns))
-    return Grid(f"{table.paper}, {table.title}", header, lines, tuple(notes))
+    return TextTable(f"{table.paper}, {table.title}", header, lines, tuple(notes))
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
@@ -107,7 +107,7 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
     return notes
 
 
-def formatted(grid: Grid, form: str) -> str:
+def formatted(grid: TextTable, form: str) -> str:
     """Format a table: text, Markdown, or LaTeX with `booktabs` (`\\usepackage{booktabs}`); notes below."""
     rows, last = [], ""
     for line in grid.lines:

@@ -37,7 +37,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A model and its cells, one per column, under the paper's subheading `group` ("" if there is none)."""
 
     group: str
@@ -54,7 +54,7 @@ class PaperTable:
     title: str
     decimals: int
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
 
     def cell(self, row: str, head: str) -> Cell:
@@ -76,14 +76,14 @@ def tables() -> dict[str, PaperTable]:
 
 def _table(name: str, paper: str, entry: dict[str, Any]) -> PaperTable:
     columns = tuple(_column(**column) for column in entry["columns"])
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     group = ""
     for row in entry["rows"]:
         if isinstance(row, dict):
             group = row["group"]
             continue
         model, *cells = row
-        rows.append(Row(group, model, tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)))
+        rows.append(TableRow(group, model, tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)))
     notes = tuple(entry.get("notes", ()))
     return PaperTable(name, paper, entry["title"], entry["decimals"], columns, tuple(rows), notes)
 

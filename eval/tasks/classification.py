@@ -16,7 +16,7 @@ from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import Labeled, order
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 if TYPE_CHECKING:
     from clearspan.eval.fit.classifiers import Problem
@@ -64,9 +64,9 @@ class ClassificationTask:
         if reason := too_few(self.splits["train"].labels, self.scheme, max(NUM_FOLDS.values())):
             raise DataError(f"{self.files[0] if self.files else self.name}: {reason}; restore it from the original")
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Return the accuracy on test and dev rows, in percent, and F1 where the task has it."""
-        from clearspan.eval.fit.protocols import L2, PROTOCOLS, Outcome, Trainer, run_scheme
+        from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, FitResult, run_scheme
 
         problem = self.problem(run)
         protocol = PROTOCOLS[run.protocol]
@@ -76,9 +76,9 @@ class ClassificationTask:
             epoch_size=self.epoch_size or protocol.settings.epoch_size,
         )
 
-        def tested(head: Head) -> Outcome:
+        def tested(head: Head) -> FitResult:
             of_head = replace(protocol, settings=replace(settings, **vars(head)))
-            trainer = Trainer(problem, of_head, run.seed, run.device, self.name if run.progress else "")
+            trainer = FitInputs(problem, of_head, run.seed, run.device, self.name if run.progress else "")
             return run_scheme(trainer, self.scheme, self.grid or L2)
 
         outcomes = {head: tested(head) for head in self.heads}
@@ -105,7 +105,7 @@ class ClassificationTask:
             },
         )
 
-    def problem(self, run: Run) -> "Problem":
+    def problem(self, run: TaskContext) -> "Problem":
         """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem

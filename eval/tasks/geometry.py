@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.common.encoder.embedder import unit_vectors
-from clearspan.eval.data.sts import Pairs
+from clearspan.eval.data.sts_data import ScoredPairs
 from clearspan.eval.details import Details
 from clearspan.eval.models.similarity import Floats
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits
-from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
+from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
 
 NAME = "geometry"
 THRESHOLD = 4.0
@@ -62,11 +62,11 @@ def uniformity(vectors: Floats) -> float:
 class GeometryTask:
     """Alignment and uniformity on STS-B's three splits."""
 
-    splits: dict[str, Pairs]
+    splits: dict[str, ScoredPairs]
     files: tuple[Path, ...] = ()
     name: str = NAME
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Return `alignment` and `uniformity` over all splits, and for each split as `*_train`, `*_dev`, `*_test`."""
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)
@@ -103,8 +103,8 @@ def load(data: Path) -> Loaded:
 FAMILY = Family(load, "alignment and uniformity on DIR/downstream/STS/STSBenchmark/")
 
 
-def _joined(splits: list[Pairs]) -> Pairs:
-    return Pairs(
+def _joined(splits: list[ScoredPairs]) -> ScoredPairs:
+    return ScoredPairs(
         [text for pairs in splits for text in pairs.left],
         [text for pairs in splits for text in pairs.right],
         np.concatenate([pairs.gold for pairs in splits]),

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.data.glue import LAYOUTS, Layout, read_glue
+from clearspan.eval.data.glue_data import LAYOUTS, GlueColumns, read_glue
 from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.details import Details, Table
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, UnscoredError, load_each
+from clearspan.eval.tasks.task import Family, Loaded, TaskContext, UnscoredError, load_each
 
 if TYPE_CHECKING:
-    from clearspan.eval.fit.finetuning import Settings
+    from clearspan.eval.fit.finetuning import FinetuningSettings
 
 METRICS: dict[str, dict[str, str]] = {
     "CoLA": {"matthews": "matthews"},
@@ -82,7 +82,7 @@ class GlueTask:
     num_classes: int
     files: tuple[Path, ...] = ()
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Fine-tune with each seed and return the scores of the median run's best epoch.
 
         All scores come from the run whose main score is the median, so that they agree with the examples.
@@ -92,7 +92,7 @@ class GlueTask:
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Imported here because torch takes seconds to import.
-        from clearspan.eval.fit.finetuning import Settings, trainer_device, transformer_folder
+        from clearspan.eval.fit.finetuning import FinetuningSettings, trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
@@ -102,7 +102,7 @@ class GlueTask:
                 f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
             )
-        settings = Settings(*SEARCHED[self.name.partition("/")[2]], epochs=EPOCHS[run.protocol])
+        settings = FinetuningSettings(*SEARCHED[self.name.partition("/")[2]], epochs=EPOCHS[run.protocol])
         seeds = [run.seed + number for number in range(SEEDS[run.protocol])]
         runs = [self._best_epoch(run, folder, settings, seed) for seed in seeds]
         epochs, best = [epoch for epoch, _ in runs], [examples for _, examples in runs]
@@ -150,7 +150,9 @@ class GlueTask:
         answers = np.full(sum(map(len, self.dev.values())), classes[counts.argmax()], np.float64)
         return figure(next(iter(examples_of(self.name.partition("/")[2], answers, self.dev).values())))
 
-    def _best_epoch(self, run: Run, folder: Path, settings: "Settings", seed: int) -> tuple[int, dict[str, Examples]]:
+    def _best_epoch(
+        self, run: TaskContext, folder: Path, settings: "FinetuningSettings", seed: int
+    ) -> tuple[int, dict[str, Examples]]:
         """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of its scores."""
         from clearspan.eval.fit.finetuning import finetune
 
@@ -183,7 +185,7 @@ def load(data: Path) -> Loaded:
     return load_each({f"glue/{task}": partial(_read, data / "glue" / task, layout) for task, layout in LAYOUTS.items()})
 
 
-def _read(folder: Path, layout: Layout) -> GlueTask:
+def _read(folder: Path, layout: GlueColumns) -> GlueTask:
     files = (folder / "train.tsv", *(folder / name for name in layout.dev))
     train, *splits = (read_glue(path, layout) for path in files)
     dev = {

@@ -1,7 +1,7 @@
 """Held-out retrieval: given one crop of a held-out text, find the other among those of all texts. Needs no labels.
 Of a dataset of pairs, given the first text, find the second; `NAME/passages` are crops of the second texts.
 
-    a dataset's held-out part ──> eval.data.heldout ──> Collection ──> scored as eval.tasks.retrieval
+    a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval
 
 The score says whether a model tells a corpus's own texts apart; beside `--model tfidf` and `bm25`, whether it does more
 than compare words. Half of a dataset's held-out part picks checkpoints in training; the other half is scored here. The
@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from clearspan.common.records import MissingDataError
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import SEED
 from clearspan.eval.data.heldout_folders import FOLDER, find
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import MOST_CHOOSING, Hybrid
 from clearspan.eval.models.ranks import ranks
 from clearspan.eval.models.similarity import Similarity, Vectors
 from clearspan.eval.tasks.retrieval import RetrievalTask
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext
 
 HEADLINE = ("mrr", "recall@1", "recall@10")
 
@@ -37,9 +37,9 @@ class HeldOutTask(RetrievalTask):
         picking: the queries of the half that picks checkpoints, and the same documents; None: there are none.
     """
 
-    picking: Collection | None = None
+    picking: RetrievalSet | None = None
 
-    def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
+    def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
         """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
@@ -63,7 +63,7 @@ def load(data: Path) -> Loaded:
         return Loaded([], {FOLDER: str(error)})
     tasks: list[Task] = []
     for name, path in found.items():
-        for suffix, held in heldout.read_all(path).items():
+        for suffix, held in heldout_data.read_all(path).items():
             settings = {"crop_seed": SEED}
             title, counts = f"{name}{suffix}", held.counts
             tasks.append(
@@ -77,7 +77,7 @@ FAMILY = Family(
 )
 
 
-def mean_mrr(model: Similarity, collections: Sequence[Collection]) -> float:
+def mean_mrr(model: Similarity, collections: Sequence[RetrievalSet]) -> float:
     """Return the MRR of a model, in percent, as the mean over the collections."""
     ranked = [ranks(*model.ranking(each.queries, each.documents), each) for each in collections]
     return 100 * float(np.mean([each.reciprocal.mean() for each in ranked]))

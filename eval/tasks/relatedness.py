@@ -15,11 +15,11 @@ import numpy as np
 
 from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import order
-from clearspan.eval.data.sts import Pairs
+from clearspan.eval.data.sts_data import ScoredPairs
 from clearspan.eval.details import Details
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
-from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
+from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class RelatednessTask:
     """
 
     name: str
-    splits: dict[str, Pairs]
+    splits: dict[str, ScoredPairs]
     files: tuple[Path, ...] = ()
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Return the correlations of predicted and gold scores on test and dev.
 
         `mse` is in squared points of the scale from 1 to 5.
@@ -70,13 +70,13 @@ class RelatednessTask:
         )
 
 
-def sorted_pairs(pairs: Pairs) -> Pairs:
+def sorted_pairs(pairs: ScoredPairs) -> ScoredPairs:
     """Return the pairs in SentEval's order: by tokens of the left text, then of the right text, then by score.
 
     The order decides which rows form a batch, and so the last digits of a score.
     """
     rows = order((pairs.left, pairs.right), pairs.gold)
-    return Pairs([pairs.left[row] for row in rows], [pairs.right[row] for row in rows], pairs.gold[rows])
+    return ScoredPairs([pairs.left[row] for row in rows], [pairs.right[row] for row in rows], pairs.gold[rows])
 
 
 def load(data: Path) -> Loaded:

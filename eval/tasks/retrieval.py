@@ -22,13 +22,13 @@ import numpy as np
 import pytrec_eval
 from numpy.typing import NDArray
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ranking import DEPTH, first
-from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
+from clearspan.eval.data.retrieval_data import LAYOUTS, Ints, RetrievalSet
 from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
+from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Key of the scores -> trec_eval's name. Recall is the share of a query's relevant documents; nDCG's gain is the grade,
@@ -61,11 +61,11 @@ class Ranked:
 
 
 def search(
-    queries: Vectors, documents: Vectors, collection: Collection, progress: bool = False, depth: int = DEPTH
+    queries: Vectors, documents: Vectors, collection: RetrievalSet, progress: bool = False, depth: int = DEPTH
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
-    Documents of equal scores rank by `Collection.precedence`. Memory never holds queries x documents.
+    Documents of equal scores rank by `RetrievalSet.precedence`. Memory never holds queries x documents.
 
     Args:
         queries: (m, dim).
@@ -81,7 +81,7 @@ def search(
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
     num_queries = queries.shape[0]
     shown = set(shown_queries(num_queries))
-    with Bar(num_queries, f"ranking by {num_queries:,} queries", not progress, unit=" queries") as bar:
+    with ProgressBar(num_queries, f"ranking by {num_queries:,} queries", not progress, unit=" queries") as bar:
         for start, block in _blocks(queries, documents, collection, depth):
             judged, ranked = {}, {}
             for row, (positions, scores) in enumerate(block, start=start):
@@ -107,7 +107,7 @@ def shown_queries(num_queries: int) -> list[int]:
 
 
 def _blocks(
-    queries: Vectors, documents: Vectors, collection: Collection, depth: int
+    queries: Vectors, documents: Vectors, collection: RetrievalSet, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield blocks of queries: the first query, and the positions and scores of each query's ranking."""
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
@@ -116,7 +116,7 @@ def _blocks(
         yield start, [_ranking(row, collection, start + offset, depth) for offset, row in enumerate(scores)]
 
 
-def _ranking(scores: Floats, collection: Collection, query: int, depth: int) -> tuple[Ints, Floats]:
+def _ranking(scores: Floats, collection: RetrievalSet, query: int, depth: int) -> tuple[Ints, Floats]:
     if collection.candidates:
         positions = collection.candidates[query]
         order = first(scores[positions], depth, collection.precedence[positions])
@@ -141,14 +141,14 @@ class RetrievalTask:
     """
 
     name: str
-    collection: Collection
+    collection: RetrievalSet
     files: tuple[Path, ...] = ()
     headline: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     text: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Rank the documents for every query and return the means over queries.
 
         Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
@@ -176,7 +176,7 @@ class RetrievalTask:
             settings={**self.settings, **chosen},
         )
 
-    def vectors(self, run: Run) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
+    def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
         """Return the vectors of queries and documents, and settings that were chosen for them."""
         return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
 

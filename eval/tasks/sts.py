@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.data.sts import SUFFIXES, Pairs, read_pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.data.sts_data import SUFFIXES, ScoredPairs, read_pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Table
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.similarity import Floats, Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task, load_each
+from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
 
 # STS13 lacks its fourth subset, SMT, whose license keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {
@@ -75,7 +75,7 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     return scores
 
 
-def read_stsb_dev(data: str | Path) -> Pairs:
+def read_stsb_dev(data: str | Path) -> ScoredPairs:
     """Return STS-B's dev split from a SentEval data folder, or the pairs of the user's own csv or tsv file.
 
     Raises:
@@ -99,7 +99,7 @@ def _split_file(data: Path, task: str, split: str) -> Path:
     return find_downstream(data) / folder / names[split]
 
 
-def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:
+def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tuple[Path, ...]]:
     """Return train, dev and test of one of `SPLITS` in a SentEval data folder, and the files that hold them.
 
     Raises:
@@ -110,7 +110,7 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path
     return {split: SPLITS[task][1](file) for split, file in files.items()}, tuple(files.values())
 
 
-def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
+def pairs_spearman(encode: Encode, pairs: ScoredPairs) -> float:
     """Return the Spearman correlation of the pairs by cosine, in percent; NaN when all cosines are equal (collapse).
 
     On STS-B dev this is SimCSE's criterion for the best checkpoint.
@@ -118,7 +118,7 @@ def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
     Args:
         encode: function from n texts to an array (n, dim).
     """
-    return correlations(_similarities({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
+    return correlations(_similarities({"dev": pairs}, EmbeddingSimilarity(encode))["dev"], pairs.gold)["spearman"]
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ class StsTask:
     """
 
     name: str
-    subsets: dict[str, Pairs]
+    subsets: dict[str, ScoredPairs]
     files: tuple[Path, ...] = ()
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Return the three aggregations of a year's correlations; else those of test, and of dev as `*_dev`."""
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
@@ -200,7 +200,7 @@ def load_languages(data: Path) -> Loaded:
 
 
 def load_pairs(paths: Sequence[Path]) -> list[Task]:
-    """Read the user's files of pairs (`eval.data.sts.read_pairs`) as one task each, `pairs/<file name, no suffix>`.
+    """Read files of pairs (`eval.data.sts_data.read_pairs`) as one task each, `pairs/<file name, no suffix>`.
 
     Files of the same name are told apart by their suffixes or folders: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
 
@@ -233,13 +233,13 @@ def _read_year(data: Path, year: str) -> StsTask:
     return StsTask(year, subsets, files)
 
 
-def _load_splits(name: str, read: Callable[[Path], Pairs], file_of: Callable[[str], Path]) -> Loaded:
+def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callable[[str], Path]) -> Loaded:
     """Read one task from the file of its `test` split and, if it exists, of its `dev` split.
 
     Raises:
         DataError: a file is malformed.
     """
-    splits: dict[str, Pairs] = {}
+    splits: dict[str, ScoredPairs] = {}
     missing: dict[str, str] = {}
     for split in ("test", "dev"):
         try:
@@ -251,5 +251,5 @@ def _load_splits(name: str, read: Callable[[Path], Pairs], file_of: Callable[[st
     return Loaded([StsTask(name, splits, tuple(map(file_of, splits)))], missing)
 
 
-def _similarities(subsets: Mapping[str, Pairs], model: Similarity) -> dict[str, NDArray[np.float64]]:
+def _similarities(subsets: Mapping[str, ScoredPairs], model: Similarity) -> dict[str, NDArray[np.float64]]:
     return model.pairs({name: (pairs.left, pairs.right) for name, pairs in subsets.items()})

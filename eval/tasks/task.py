@@ -20,7 +20,7 @@ ProtocolName = Literal["full", "fast"]
 
 
 @dataclass(frozen=True)
-class Run:
+class TaskContext:
     """The model and the settings that a task is scored with.
 
     Attributes:
@@ -51,7 +51,7 @@ class Task(Protocol):
     def files(self) -> tuple[Path, ...]:
         """Return the task's data files, whose checksums go into `results.json`."""
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Embed the task's texts and compute its scores.
 
         Raises:

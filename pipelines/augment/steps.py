@@ -101,7 +101,7 @@ class Augmentation(Proportions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class SentenceBatch:
     """Sentences between two steps: S ids, and (S,) bool, True where a word starts (everywhere if no step needs it)."""
 
     tokens: Ragged
@@ -121,7 +121,7 @@ class _Units:
     free_bounds: np.ndarray
 
     @classmethod
-    def of(cls, sentences: Block, by_word: bool, special: np.ndarray) -> "_Units":
+    def of(cls, sentences: SentenceBatch, by_word: bool, special: np.ndarray) -> "_Units":
         values = sentences.tokens.values
         is_start = sentences.starts if by_word else np.ones(len(values), bool)
         starts = np.flatnonzero(is_start)
@@ -146,7 +146,7 @@ class _Units:
         return np.repeat(marked, self.lengths)
 
 
-def _delete(sentences: Block, deleted: np.ndarray, del_id: int) -> Block:
+def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
     """Replace each run of deleted tokens, `deleted` (S,) bool, by one [DEL]; merge it with adjacent older [DEL]."""
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
     deleted = deleted | (values == del_id)
@@ -158,7 +158,7 @@ def _delete(sentences: Block, deleted: np.ndarray, del_id: int) -> Block:
     left[deleted[kept]] = del_id
     # A token after a [DEL] starts a word, because the beginning of its word is deleted.
     starts = (sentences.starts | deleted | follows)[kept]
-    return Block(Ragged(left, bounds(kept)[offsets]), starts)
+    return SentenceBatch(Ragged(left, bounds(kept)[offsets]), starts)
 
 
 class Augmenter:
@@ -210,21 +210,21 @@ class Augmenter:
     def _chunk(self, block: Ragged, keys: np.ndarray) -> Ragged:
         needs_words = self.augmentation.unit == "word" or self.augmentation.substitutes
         starts = self.words(block.values, block.offsets) if needs_words else np.ones(len(block.values), bool)
-        sentences = Block(block, starts)
+        sentences = SentenceBatch(block, starts)
         for number, step in enumerate(self.augmentation.steps):
             sentences = self.steps[step](sentences, keyed.mix(keys, number))
         return sentences.tokens
 
-    def _units(self, sentences: Block, special: np.ndarray) -> _Units:
+    def _units(self, sentences: SentenceBatch, special: np.ndarray) -> _Units:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
-    def _del_word(self, sentences: Block, keys: np.ndarray) -> Block:
+    def _del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Delete a fraction of each sentence's units (Figure 2a); keys (n,) int64."""
         units = self._units(sentences, self.special)
         quotas = _deletable(self.augmentation.del_word, units.counts)
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
-    def _del_span(self, sentences: Block, keys: np.ndarray) -> Block:
+    def _del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Delete spans, each with a fraction of the sentence's units (Figure 2b)."""
         options, units = self.augmentation, self._units(sentences, self.special)
         totals = _deletable(options.del_spans * options.del_span, units.counts)
@@ -233,7 +233,7 @@ class Augmenter:
         deleted[members(*spans)] = True
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
-    def _reorder(self, sentences: Block, keys: np.ndarray) -> Block:
+    def _reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Swap pairs of spans, each with a fraction of the sentence's units (Figure 2c).
 
         Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
@@ -258,11 +258,11 @@ class Augmenter:
         is_start = sentences.starts[at]
         is_start[1:] |= at[1:] != at[:-1] + 1
         is_start[:1] = True
-        moved = Block(Ragged(sentences.tokens.values[at], sentences.tokens.offsets), is_start)
+        moved = SentenceBatch(Ragged(sentences.tokens.values[at], sentences.tokens.offsets), is_start)
         has_del = (moved.tokens.values == self.del_id).any()
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
-    def _subs(self, sentences: Block, keys: np.ndarray) -> Block:
+    def _subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
         assert self.table is not None
         values, options = sentences.tokens.values, self.table.options
@@ -286,7 +286,7 @@ class Augmenter:
         replaced = segments(pool, starts, lengths)
         is_start = np.zeros(len(replaced.values), bool)
         is_start[replaced.offsets[:-1]] = True
-        return Block(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
+        return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
         """Return the entry of each word in the table of synonyms, (U,), -1 for those without and special tokens."""
@@ -297,7 +297,7 @@ class Augmenter:
 
     def coverage(self, block: Ragged) -> tuple[int, int]:
         """Count (words with a synonym, words) of a block; the paper reports about 40 % of tokens (section 3.3)."""
-        units = _Units.of(Block(block, self.words(block.values, block.offsets)), True, self.special)
+        units = _Units.of(SentenceBatch(block, self.words(block.values, block.offsets)), True, self.special)
         return int((self._entries(block.values, units) >= 0).sum()), len(units.free)
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from clearspan.common.progress import Bar, counted
+from clearspan.common.progress import ProgressBar, counted
 from clearspan.pipelines.units.job import STAGED, done_units
 from clearspan.pipelines.units.plan import Unit
 
@@ -13,7 +13,7 @@ def _finished(folder: str) -> set[int]:
     return done_units(folder) | done_units(folder, STAGED)
 
 
-class Progress(Bar):
+class Progress(ProgressBar):
     """Bar of the input bytes that are left, which a thread advances by the units that finish."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:

@@ -16,7 +16,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from clearspan.common.options import Flag, Options
-from clearspan.pipelines.mining.ranking import NONE, Numbers, Ranked, Scores
+from clearspan.pipelines.mining.ranking import NONE, BestTexts, Numbers, Scores
 from clearspan.shards import keyed
 
 RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 0.95 times it"
@@ -64,7 +64,9 @@ class Valid:
     left_out: Counter[str]
 
 
-def valid(ranked: Ranked, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions) -> Valid:
+def valid(
+    ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
+) -> Valid:
     """Return the texts that a range and the margins leave.
 
     Args:

@@ -36,9 +36,9 @@ from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
-from clearspan.pipelines.mining.ranking import Lexical, Nearest
+from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest
 from clearspan.pipelines.mining.run import Figures, Miner, held_out, mine
-from clearspan.pipelines.mining.source import Source
+from clearspan.pipelines.mining.source import MiningSource
 from clearspan.shards import Manifest, storage
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset
@@ -93,7 +93,7 @@ class Mine(ChoiceOptions):
     def prompts(self) -> Prompts:
         return Prompts.read(Path(self.model)) if self.model else Prompts()
 
-    def run(self) -> "Summary":
+    def run(self) -> "MiningSummary":
         """Mine, or finish what an earlier run began.
 
         Raises:
@@ -111,7 +111,7 @@ class Mine(ChoiceOptions):
         fingerprint = self._fingerprint(dataset, compute)
         warnings: list[str] = []
 
-        def prepare(source: Source) -> Miner:
+        def prepare(source: MiningSource) -> Miner:
             return self._miner(source, compute, warnings)
 
         manifest, figures, source = mine(dataset, self.output, fingerprint, prepare, self.quiet)
@@ -120,7 +120,7 @@ class Mine(ChoiceOptions):
         shared = source.num_shared if source else None
         seconds = time.perf_counter() - start
         texts = len(source.texts) if source else None
-        return Summary(self.output, manifest, figures, self.negatives, texts, shared, seconds, compute, warnings)
+        return MiningSummary(self.output, manifest, figures, self.negatives, texts, shared, seconds, compute, warnings)
 
     def _check(self, dataset: Dataset) -> None:
         """Raise PipelineError unless the dataset holds pairs to train on."""
@@ -169,10 +169,10 @@ class Mine(ChoiceOptions):
     def _sides(self) -> Sides:
         return self.prompts.sides(self.prompt_name)
 
-    def _miner(self, source: Source, compute: Compute, warnings: list[str]) -> Miner:
+    def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
         """Return what mines the rows of a source; add to `warnings` what is wrong with the embeddings."""
         pool = self._pool(source.texts)
-        lexical = Lexical(source.texts, pool) if self.bm25 else None
+        lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
         if self.model is None:
             return Miner(source, self, None, None, lexical)
         model = self._loaded(compute)
@@ -217,7 +217,7 @@ def _sha256(folder: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class MiningSummary:
     """Result of a run.
 
     Attributes:

@@ -29,7 +29,7 @@ Scores = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranked:
+class BestTexts:
     """The best texts of m queries, best first.
 
     Attributes:
@@ -64,7 +64,7 @@ class Nearest:
 
         return torch.from_numpy(searched).to(self.device)
 
-    def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> Ranked:
+    def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> BestTexts:
         """Return the texts nearest to unit vectors (m, d); `without`: the numbers that a query must not get."""
         places = [self._places(numbers) for numbers in without]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
@@ -118,7 +118,7 @@ class Nearest:
         return found
 
 
-class Lexical:
+class LexicalSearch:
     """Search by BM25 among texts; texts without any word of a query are not found.
 
     Args:
@@ -133,7 +133,7 @@ class Lexical:
         if pool is not None:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
 
-    def search(self, queries: Sequence[str], without: Sequence[Numbers], depth: int) -> Ranked:
+    def search(self, queries: Sequence[str], without: Sequence[Numbers], depth: int) -> BestTexts:
         """Return the texts with the highest scores for queries; `without`: the numbers that a query must not get."""
         numbers = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
@@ -145,7 +145,7 @@ class Lexical:
                 found, values = found[kept], values[kept]
             best = np.lexsort((found, -rounded(values)))[:depth]
             numbers[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
-        return Ranked(numbers, scores)
+        return BestTexts(numbers, scores)
 
     def scores(self, queries: Sequence[str], numbers: Sequence[Numbers]) -> list[Scores]:
         """Return the scores of texts, some for each query; 0 for one without any word of its query."""
@@ -172,10 +172,10 @@ def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers:
     return np.where(numbers < 0, -np.inf, found)
 
 
-def ordered(numbers: Numbers, scores: Scores, depth: int) -> Ranked:
+def ordered(numbers: Numbers, scores: Scores, depth: int) -> BestTexts:
     """Return at most `depth` texts of each row, highest score first; of equal scores, the lower number first."""
     order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
-    return Ranked(np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1))
+    return BestTexts(np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1))
 
 
 def _largest(scores: NDArray[np.float32], count: int) -> Numbers:

@@ -22,13 +22,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clearspan.common.files import locked, remove_temporaries, temporary_folder
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, segments
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.mining.choice import ChoiceOptions, Valid, chosen, valid
-from clearspan.pipelines.mining.ranking import Lexical, Nearest, cosines
-from clearspan.pipelines.mining.source import Source, read
+from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest, cosines
+from clearspan.pipelines.mining.source import MiningSource, read
 from clearspan.pipelines.units.job import DONE, VALIDATION
 from clearspan.shards import Manifest, ShardInfo, ShardWriter, storage
 from clearspan.shards.claim import claim
@@ -76,14 +76,14 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitResult:
+class MinedUnit:
     """The result of a unit: the entries of its shards, and its figures."""
 
     shards: list[ShardInfo]
     figures: Figures
 
     @classmethod
-    def load(cls, folder: str, unit: int, plan: str) -> "UnitResult | None":
+    def load(cls, folder: str, unit: int, plan: str) -> "MinedUnit | None":
         """Return a unit's result; None if there is none of this plan, or a shard is not as written."""
         path = storage.join(folder, DONE, f"{unit:05d}.json")
         if not storage.exists(path):
@@ -109,11 +109,11 @@ class UnitResult:
 class Miner:
     """What mines the rows of a source: its search by the model, by BM25, or both, among `pool`."""
 
-    source: Source
+    source: MiningSource
     options: ChoiceOptions
     titles: NDArray[np.float32] | None
     nearest: Nearest | None
-    lexical: Lexical | None
+    lexical: LexicalSearch | None
 
     def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
         """Return the numbers of the negatives of consecutive rows, and their figures.
@@ -180,9 +180,9 @@ def mine(
     dataset: Dataset,
     output: str,
     fingerprint: Mapping[str, Any],
-    prepare: Callable[[Source], Miner],
+    prepare: Callable[[MiningSource], Miner],
     quiet: bool,
-) -> tuple[Manifest, Figures, Source | None]:
+) -> tuple[Manifest, Figures, MiningSource | None]:
     """Mine the units of a dataset that are left, and write the output's manifest.
 
     Args:
@@ -200,7 +200,7 @@ def mine(
             remove_temporaries(Path(output, folder))
         storage.publish_if_changed(plan, storage.join(output, PLAN))
         units = sorted({shard.unit for shard in dataset.shards})
-        results = {unit: result for unit in units if (result := UnitResult.load(output, unit, sha256))}
+        results = {unit: result for unit in units if (result := MinedUnit.load(output, unit, sha256))}
         source = None
         if left := [unit for unit in units if unit not in results]:
             storage.remove(storage.join(output, NAME))
@@ -218,14 +218,14 @@ def mine(
 
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
-) -> dict[int, UnitResult]:
+) -> dict[int, MinedUnit]:
     """Mine units of a dataset, and publish their shards and results."""
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
     own = [shard for shard in dataset.shards if shard.unit in units]
     num_rows = sum(shard.examples for shard in own)
     results = {}
-    with Bar(num_rows, f"mining {num_rows:,} rows", quiet, unit="row") as bar:
+    with ProgressBar(num_rows, f"mining {num_rows:,} rows", quiet, unit="row") as bar:
         for unit in units:
             figures = Figures()
             with temporary_folder(None if storage.is_remote(output) else Path(output)) as spool:
@@ -245,7 +245,7 @@ def _mine_units(
                 for made in shards:
                     read_back(Path(spool, made.name), made)
                     storage.publish_file(Path(spool, made.name), storage.join(output, made.name))
-            results[unit] = UnitResult(shards, figures)
+            results[unit] = MinedUnit(shards, figures)
             results[unit].save(output, unit, plan)
     return results
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.fast_tokenizer import load
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
 from clearspan.pipelines.errors import PipelineError
@@ -51,7 +51,7 @@ class Distinct:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class MiningSource:
     """The rows of a dataset, in its order.
 
     Attributes:
@@ -81,7 +81,7 @@ class Source:
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
-def read(dataset: Dataset, quiet: bool = False) -> Source:
+def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
     """Read a dataset of the kind `triplets`.
 
     Raises:
@@ -95,7 +95,7 @@ def read(dataset: Dataset, quiet: bool = False) -> Source:
     rows: list[Ids] = []
     own: dict[str, list[list[int]]] = {"positive": [], "negative": []}
 
-    with Bar(dataset.num_examples, f"reading {dataset.num_examples:,} rows", quiet, unit="row") as bar:
+    with ProgressBar(dataset.num_examples, f"reading {dataset.num_examples:,} rows", quiet, unit="row") as bar:
         for batch in dataset:
             tokens = Ragged.from_arrow(batch.column("tokens"))
             rows.append(titles.add(_decoded(tokenizer, tokens, before[0]), tokens))
@@ -114,7 +114,7 @@ def read(dataset: Dataset, quiet: bool = False) -> Source:
     for title, numbers in zip(title_of.tolist(), positives, strict=True):
         of_title[title].update(numbers.tolist())
     dtype = texts.tokens[0].dtype if texts.tokens else np.dtype(np.uint16)
-    return Source(
+    return MiningSource(
         titles.texts,
         title_of,
         texts.texts,

@@ -36,7 +36,7 @@ from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search import exact
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.similar import Similarity
+from clearspan.pipelines.search.similar import SimilarityFunction
 from clearspan.pipelines.search.texts import Texts, options_of
 from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import storage
@@ -48,7 +48,7 @@ NAME = "search.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """The content of search.json.
 
     Attributes:
@@ -98,12 +98,12 @@ def write_collection(
         id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = Settings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
+    settings = SearchSettings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
     write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
     return Path(folder) / NAME
 
 
-def read_settings(folder: str) -> Settings:
+def read_settings(folder: str) -> SearchSettings:
     """Return what search.json says, with paths that are no longer relative; of a dataset, the dataset alone.
 
     Raises:
@@ -111,9 +111,9 @@ def read_settings(folder: str) -> Settings:
     """
     path = storage.join(folder, NAME)
     if not storage.exists(path):
-        return Settings(folder)
+        return SearchSettings(folder)
     try:
-        settings = build(Settings, unseal(storage.read_bytes(path)))
+        settings = build(SearchSettings, unseal(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
     model = None if settings.model is None else _beside(folder, settings.model)
@@ -293,7 +293,7 @@ class Collection:
             raise UsageError("weight must be from 0 to 1")
         condition = None if where is None else self._condition(where)
         with self._lock:
-            similarity = None if weight == 0 else Similarity(self._encoder)
+            similarity = None if weight == 0 else SimilarityFunction(self._encoder)
             embedded = None if weight == 0 else self.embed(asked, prompt_name)[0]
             index = None if weight == 1 else self._index
             parts = exact.Parts(weight, similarity, embedded, index, asked)
@@ -361,7 +361,7 @@ def _place(path: str) -> str:
     return path if storage.is_remote(path) else str(Path(path).resolve())
 
 
-def _vectors_of(settings: Settings) -> Dataset:
+def _vectors_of(settings: SearchSettings) -> Dataset:
     """Return the dataset of vectors of a collection."""
     dataset = Dataset(settings.vectors)
     if dataset.kind.name != "vectors" or "model" not in options_of(dataset):

@@ -85,7 +85,7 @@ class Search(CollectionOptions):
     def texts(self) -> list[str]:
         return [query.text for query in self.asked]
 
-    def run(self) -> "Results":
+    def run(self) -> "SearchResults":
         """Search the collections.
 
         Raises:
@@ -111,18 +111,18 @@ class Search(CollectionOptions):
 
     def _results(
         self, collection: Collection, hits: list[list[Hit]], answers: Answers | None, weight: float
-    ) -> "Results":
+    ) -> "SearchResults":
         made: dict[str, Any] = {"weight": weight}
         if weight:
             prompts = collection.prompts
             made |= {"compute": collection.compute, "prompt": collection.query_prompt(self.prompt_name)}
             made["vectors_prompt"] = collection.vectors_prompt
             made["unused"] = "" if self.prompt_name or collection.prompt_name else prompts.unused(QUERY)
-        return Results(collection.folders, self.texts, hits, answers, **made)
+        return SearchResults(collection.folders, self.texts, hits, answers, **made)
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
+class SearchResults:
     """Hits of each query, best first.
 
     Attributes:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from clearspan.pipelines.search.best import Best
 from clearspan.pipelines.search.bm25 import Index, Scores
-from clearspan.pipelines.search.similar import Similarity, Vectors
-from clearspan.pipelines.search.texts import Block, Texts
+from clearspan.pipelines.search.similar import SimilarityFunction, Vectors
+from clearspan.pipelines.search.texts import RowBlock, Texts
 
 TOGETHER = 128
 """Number of queries of a part."""
@@ -37,7 +37,7 @@ class Parts:
     """
 
     weight: float
-    similarity: Similarity | None = None
+    similarity: SimilarityFunction | None = None
     vectors: Vectors | None = None
     index: Index | None = None
     queries: Sequence[str] = ()
@@ -96,7 +96,7 @@ class _Scorer:
                 self._word_scales, of_words = self._words.scale_and_shift(1 - parts.weight)
                 self.shifts = shifts + of_words
 
-    def block(self, block: Block, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
+    def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
         """Return a function that scores the rows of a block, or those `allowed`, for a slice of the queries."""
         size = block.num_rows
         words = None if self._words is None else self._words.block(block.start, block.start + size)
@@ -129,6 +129,6 @@ class _Scorer:
         return scores
 
 
-def _allowed(block: Block, condition: Condition) -> NDArray[np.intp]:
+def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
     """Return the rows of a block that a condition keeps, by their places in it."""
     return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

@@ -25,7 +25,7 @@ SHORTEST = np.float32(1e-12)
 Vectors = NDArray[np.float32]
 
 
-class Similarity:
+class SimilarityFunction:
     """The similarity function of a model.
 
     Attributes:

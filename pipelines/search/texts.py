@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.hits import Hit, hit_of
 from clearspan.shards import vectors
@@ -36,7 +36,7 @@ BLOCK_BYTES = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Neighboring rows. `start`: the number of the first one; `parts`: batches of one dataset each, by its number."""
 
     start: int
@@ -65,13 +65,13 @@ class Block:
             self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return self._known["lengths"]
 
-    def joined(self) -> "Block":
+    def joined(self) -> "RowBlock":
         """Return the block with one batch in place of the neighboring batches of a dataset."""
         parts = []
         for number, group in itertools.groupby(self.parts, key=operator.itemgetter(0)):
             batches = [batch for _, batch in group]
             parts.append((number, pa.Table.from_batches(batches).combine_chunks().to_batches()[0]))
-        return Block(self.start, parts)
+        return RowBlock(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
         """Return what tells documents of equal ids apart, (rows, 2) int64: of chunks, their file and record.
@@ -115,7 +115,7 @@ class Texts:
         self.num_rows = sum(dataset.num_examples for dataset in datasets)
         self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
         self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
-        self._kept: list[Block] | None = None
+        self._kept: list[RowBlock] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -134,7 +134,7 @@ class Texts:
                 yield start, number, batch
                 start += batch.num_rows
 
-    def blocks(self, work: str) -> Iterator[Block]:
+    def blocks(self, work: str) -> Iterator[RowBlock]:
         """Yield all rows in blocks, each at most twice as large as the one before it; a bar shows `work`.
 
         Raises:
@@ -144,7 +144,7 @@ class Texts:
             yield from self._kept
             return
         kept = []
-        with Bar(self.num_rows, work, self._quiet, unit="text") as bar:
+        with ProgressBar(self.num_rows, work, self._quiet, unit="text") as bar:
             for block in self._read():
                 if self._keeps:
                     kept.append(block := block.joined())
@@ -153,7 +153,7 @@ class Texts:
         if self._keeps:
             self._kept = kept
 
-    def _read(self) -> Iterator[Block]:
+    def _read(self) -> Iterator[RowBlock]:
         size, start, num_rows = FIRST_ROWS, 0, 0
         parts: list[tuple[int, pa.RecordBatch]] = []
         numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
@@ -165,10 +165,10 @@ class Texts:
                 place += parts[-1][1].num_rows
                 num_rows += parts[-1][1].num_rows
                 if num_rows == size:
-                    yield Block(start, parts)
+                    yield RowBlock(start, parts)
                     start, size, parts, num_rows = start + num_rows, min(most, 2 * size), [], 0
         if parts:
-            yield Block(start, parts)
+            yield RowBlock(start, parts)
 
     def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield what is read of the shards; of a damaged one, tell whether its dataset was replaced meanwhile."""

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.pipelines.errors import EXPECTED, PipelineError
-from clearspan.pipelines.serve.compare import Comparison, Request
+from clearspan.pipelines.serve.compare import SearchRequest, SideBySide
 from clearspan.pipelines.serve.guard import Guard
 
 FILES = {
@@ -38,7 +38,7 @@ MOST_SEARCHES = 32
 """Number of searches at once, of which one runs and the others wait; one more is refused."""
 
 
-def application(comparison: Comparison, names: Collection[str] | None) -> ASGIApp:
+def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIApp:
     """Return the application of a collection.
 
     Args:
@@ -57,7 +57,7 @@ def application(comparison: Comparison, names: Collection[str] | None) -> ASGIAp
             raise HTTPException(503, "too many searches at once: try again")
         searches += 1
         try:
-            wanted = Request(**{"q": "", **given})
+            wanted = SearchRequest(**{"q": "", **given})
             found = await anyio.to_thread.run_sync(comparison.search, wanted, abandon_on_cancel=True)
         finally:
             searches -= 1
@@ -84,7 +84,7 @@ def file(name: str, media_type: str) -> Callable[[HttpRequest], Any]:
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     name: {int: whole_number, float: finite_number}.get(hint, str)
-    for name, field in typing.get_type_hints(Request).items()
+    for name, field in typing.get_type_hints(SearchRequest).items()
     for hint in [next((kind for kind in typing.get_args(field) if kind is not type(None)), field)]
 }
 """Of each parameter of a search, the function that reads it."""

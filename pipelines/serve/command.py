@@ -42,10 +42,10 @@ class Serve(CollectionOptions):
         check_extra("serve", "starlette", "uvicorn", what="the page")
         from clearspan.pipelines.serve import guard, server
         from clearspan.pipelines.serve.app import application
-        from clearspan.pipelines.serve.compare import Comparison
+        from clearspan.pipelines.serve.compare import SideBySide
 
         with server.listening(self.host, self.port) as listener:
-            comparison = Comparison(self.opened(keep=True), self.weight)
+            comparison = SideBySide(self.opened(keep=True), self.weight)
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")
             server.Server.of(application(comparison, guard.names_of(self.host))).run([listener])

@@ -36,7 +36,7 @@ UNUSUAL = (*HEADINGS, *IDS, *LINKS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """A search: its fields are the parameters of `/api/search`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Request:
             raise UsageError(f"length: must be from 1 to {MOST_LENGTH:,}")
 
 
-class Comparison:
+class SideBySide:
     """A collection, and the systems that can search it: the model needs no texts, and BM25 no model.
 
     Args:
@@ -150,7 +150,7 @@ class Comparison:
             "systems": systems,
         }
 
-    def search(self, request: Request) -> dict[str, Any]:
+    def search(self, request: SearchRequest) -> dict[str, Any]:
         """Return what `/api/search` answers.
 
         Raises:

@@ -29,7 +29,7 @@ from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import is_about, look
 from clearspan.pipelines.readers.streams import BOM, naming, opened
 from clearspan.pipelines.suffixes import TABLES, type_suffix
-from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, Words
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHashes
 from clearspan.shards import storage
 
 TABLE_LINES = 100
@@ -73,7 +73,7 @@ class Excluded:
         heads: list[bytes] = []
         total = short = 0
         for text in texts:
-            words = Words(text)
+            words = WordHashes(text)
             total += 1
             grams = words.ngrams()
             sentences = words.sentences() if among_sentences and len(grams) else words.whole()
@@ -101,7 +101,7 @@ class Excluded:
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
         """Return the number of the excluded text with the first known hash of these texts, or None."""
-        words = Words(*texts)
+        words = WordHashes(*texts)
         hashes = np.concatenate([words.ngrams(), words.sentences(shortest), words.whole()])
         hashes = hashes[self._may_hold[hashes >> np.uint64(64 - _FILTER_BITS)]]
         if not len(hashes):

@@ -1,6 +1,6 @@
 """MinHash sketches of texts, from which the Jaccard similarity of their word n-grams is estimated.
 
-    text -> `Words`: normalized as for --exclude -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES numbers
+    text -> `WordHashes`, normalized as for --exclude -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES
 
 The expected fraction of equal numbers in two sketches is the Jaccard similarity of the two sets of n-grams. Sketches
 are those of Dahlgaard, Knudsen and Thorup, "Fast Similarity Sketching" (FOCS 2017): in each round, every n-gram draws a
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clearspan.common.ragged import starts_run
-from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, WordHashes
 from clearspan.shards import keyed
 
 NUM_HASHES = 256
@@ -38,7 +38,7 @@ def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
     A text with fewer words has one hash, of all of them; one without words has none.
     """
-    hashes, texts_of = Words.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
+    hashes, texts_of = WordHashes.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
     order = np.argsort(texts_of, kind="stable")
     return hashes[order].view(np.int64), texts_of[order]
 

@@ -130,7 +130,7 @@ def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
     return up, down
 
 
-class Words:
+class WordHashes:
     """The words of a text, and hashes of runs of words from prefix sums over the text's bytes.
 
     The hash of bytes a..b is sum((byte + 1) * ODD^(i - a)) modulo 2^64, mixed. ODD is invertible, so that prefix sums
@@ -167,7 +167,7 @@ class Words:
         self.starts = self.ends - (ends - starts)
         joined[self.ends[:-1]] = ord(" ")
         if len(joined) > len(self._up):
-            Words._up, Words._down = _powers(2 * len(joined))
+            WordHashes._up, WordHashes._down = _powers(2 * len(joined))
         self.sums = np.zeros(len(joined) + 1, np.uint64)
         np.cumsum((joined.astype(np.uint64) + np.uint64(1)) * self._up[: len(joined)], out=self.sums[1:])
         # A unit, a sentence or a part of it, ends between two words if a line ends there, or at a stop and a space.

@@ -14,7 +14,7 @@ has no status that can be trusted: a file system's clock ticks, so an edit right
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from clearspan.common.progress import Bar, counted
+from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import CHANGED, identity
@@ -102,7 +102,7 @@ def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> It
     """Yield each piece, and whether it is as it was read."""
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
     size = sum(piece.bytes for piece, _ in pieces)
-    with Bar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:
+    with ProgressBar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:
         compared = storage.each(root, lambda pair: identity(root, pair[0]) == pair[1], pieces)
         for (piece, _), is_same in zip(pieces, compared, strict=True):
             yield piece, is_same

@@ -12,7 +12,7 @@ file that is edited in between is an error when it is read (`changes`).
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import storage
@@ -33,7 +33,7 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
             if piece.start and piece.input.format in BY_LINES:
                 starts.setdefault(piece.input.name, []).append(piece.start)
     size = sum(max(of_file) for of_file in starts.values())
-    with Bar(size, "counting lines", quiet or not starts, unit="B", unit_scale=True) as bar:
+    with ProgressBar(size, "counting lines", quiet or not starts, unit="B", unit_scale=True) as bar:
         files = list(starts)
         counted = storage.each(root, lambda name: _counts(storage.join(root, name), starts[name], bar), files)
         lines: dict[str, Mapping[int, int]] = dict(zip(files, counted, strict=True))
@@ -49,7 +49,7 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
     ]
 
 
-def _counts(path: str, starts: Sequence[int], bar: Bar) -> dict[int, int]:
+def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int]:
     """Return the number of line ends before each of some offsets in a file."""
     found, place, ends = dict[int, int](), 0, 0
     with storage.open_input(path) as stream:

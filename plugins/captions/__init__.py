@@ -16,11 +16,11 @@ from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.details import Details, Table
 from clearspan.eval.scores import Examples, TaskScores
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 from clearspan.plugins.captions.pickles import CAPTIONS_PER_IMAGE, Captioned, read_captioned
 
 if TYPE_CHECKING:  # imports torch
-    from clearspan.plugins.captions.ranking import Ranks, Side
+    from clearspan.plugins.captions.ranking import FoldRanks, Side
 
 _FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
 
@@ -59,7 +59,7 @@ class Captions:
                 f"contrastive images outside it; give {BATCH // CAPTIONS_PER_IMAGE + 1} or more"
             )
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         """Return recall at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
 
         `*_medr` is a rank, not a percentage. The examples of `acc` are the ranked images and captions, each with the
@@ -97,13 +97,13 @@ class Captions:
         )
 
 
-def _side(run: Run, captioned: Captioned) -> "Side":
+def _side(run: TaskContext, captioned: Captioned) -> "Side":
     from clearspan.plugins.captions.ranking import Side
 
     return Side(captioned.images, finite(run.embedder.embed(captioned.captions, keep=False)))
 
 
-def _examples(ranks: "Ranks") -> Examples:
+def _examples(ranks: "FoldRanks") -> Examples:
     from clearspan.plugins.captions.ranking import CUTS
 
     folds = [*ranks.image_to_text, *ranks.text_to_image]

@@ -46,7 +46,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class FoldRanks:
     """The ranks of matches within each fold, from 1.
 
     Attributes:
@@ -76,11 +76,11 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class BestRanks:
     """The ranks by the model with the best dev ranks, and the number of passes over the training rows."""
 
-    dev: Ranks
-    test: Ranks
+    dev: FoldRanks
+    test: FoldRanks
     passes: int
 
 
@@ -94,7 +94,7 @@ class _Projections(nn.Module):
         return normalize(self.image(images), dim=-1), normalize(self.sentence(sentences), dim=-1)
 
 
-def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ranked:
+def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> BestRanks:
     """Train until the dev recalls fail to rise at a fourth check, or for 21 passes.
 
     This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, a check after each pass. The
@@ -129,7 +129,7 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
         else:
             failed += 1
     assert best_ranks is not None
-    return Ranked(best_ranks, _ranks(best, test, device), passes)
+    return BestRanks(best_ranks, _ranks(best, test, device), passes)
 
 
 def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tuple[Ints, Ints]:
@@ -186,10 +186,10 @@ def _loss(
 
 
 @torch.no_grad()
-def _ranks(model: _Projections, side: Side, device: str) -> Ranks:
+def _ranks(model: _Projections, side: Side, device: str) -> FoldRanks:
     """Rank in five folds of a thousand images as in SentEval, or of fewer if there are fewer."""
     per_image = len(side.captions) // len(side.images)
-    ranks = Ranks([], [])
+    ranks = FoldRanks([], [])
     num_images = min(len(side.images), _FOLDS * _IMAGES_A_FOLD)
     for fold in np.array_split(np.arange(num_images), min(_FOLDS, num_images)):
         start, end = int(fold[0]), int(fold[-1]) + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.adapt.report import bars, examples, lines, write
-from clearspan.eval.report.figures import Bar
+from clearspan.eval.report.figures import ScoreBar
 from clearspan.eval.verdict import Example, System, Verdict
 
 SYSTEMS = (
@@ -72,9 +72,9 @@ def test_the_report_says_the_verdict_first_then_shows_every_system_best_first(tm
 
 def test_the_bars_have_intervals_weights_and_the_system_to_take() -> None:
     assert bars(BETTER).rows == [
-        Bar("trained + BM25", 84.83, 82.0, 87.1, "weight 0.8", True),
-        Bar("all-MiniLM-L6-v2 + BM25", 80.0, 77.5, 82.4, "weight 0.7"),
-        Bar("BM25", 72.0, 69.1, 74.8),
+        ScoreBar("trained + BM25", 84.83, 82.0, 87.1, "weight 0.8", True),
+        ScoreBar("all-MiniLM-L6-v2 + BM25", 80.0, 77.5, 82.4, "weight 0.7"),
+        ScoreBar("BM25", 72.0, 69.1, 74.8),
     ]
     assert bars(BETTER).unit == "MRR, %, 1,000 held-out titles among 12,000 texts"
     sampled = dataclasses.replace(BETTER, num_texts=1_000_000, num_collection=3_000_000)

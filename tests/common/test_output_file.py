@@ -6,12 +6,12 @@ import pytest
 
 from clearspan.adapt.options import Adapt
 from clearspan.common.files import file_in_way
-from clearspan.eval.request import Request
+from clearspan.eval.request import EvalOptions
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.vocabulary import Vocabulary
-from clearspan.shards.__main__ import Export as ShardsExport
+from clearspan.shards.__main__ import ParquetExport as ShardsExport
 from clearspan.train.distill import Distill
-from clearspan.train.export import Export
+from clearspan.train.export import ExportOptions
 from clearspan.train.options import RecipeError
 from clearspan.train.run_folder import check_writable
 from clearspan.train.sweeps.grid import Sweep
@@ -20,11 +20,11 @@ COMMANDS = {
     "documents, embed and the like": lambda path: RunOptions(inputs=("a.txt",), output=str(path)),
     "vocabulary": lambda path: Vocabulary(inputs=("a.txt",), output=str(path)),
     "shards export": lambda path: ShardsExport(folder="data", output=path),
-    "export": lambda path: Export(run=Path("run"), out=path),
+    "export": lambda path: ExportOptions(run=Path("run"), out=path),
     "distill": lambda path: Distill(model=path.parent, output=path),
     "adapt": lambda path: Adapt(inputs=("a.txt",), output=path),
     "sweep": lambda path: Sweep(output=path),
-    "eval": lambda path: Request(model=("bow",), output=path, tasks=("sts",), data=path.parent),
+    "eval": lambda path: EvalOptions(model=("bow",), output=path, tasks=("sts",), data=path.parent),
     "train": lambda path: check_writable(path),
 }
 

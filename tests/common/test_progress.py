@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from clearspan.common.progress import Bar
+from clearspan.common.progress import ProgressBar
 
 
 @pytest.mark.parametrize(("seconds", "quiet", "shown"), [(2, False, True), (0.1, False, False), (2, True, False)])
@@ -15,7 +15,7 @@ def test_without_a_terminal_long_work_shows_seldom_in_whole_lines(
 ) -> None:
     clock = itertools.count(0, seconds)
     monkeypatch.setattr("tqdm.std.time", lambda: next(clock))
-    assert len(list(Bar(80, "the work", quiet).over(range(80)))) == 80
+    assert len(list(ProgressBar(80, "the work", quiet).over(range(80)))) == 80
     out, err = capsys.readouterr()
     lines = [line for line in err.split("\n") if line]
     assert out == "" and bool(lines) == shown and len(lines) < 8
@@ -26,5 +26,5 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert list(Bar(3, "ranking by 3 queries").over("abc")) == [*"abc"]
+    assert list(ProgressBar(3, "ranking by 3 queries").over("abc")) == [*"abc"]
     assert "ranking by 3 queries: 100%" in terminal.getvalue()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.plugins import PluginError
-from clearspan.eval.request import Request
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import family
 
@@ -57,8 +57,8 @@ def haiku(own_module: Callable[[str], str], tmp_path: Path) -> str:
     return own_module(HAIKU)
 
 
-def request(module: str, *words: str) -> Request:
-    return Request(
+def request(module: str, *words: str) -> EvalOptions:
+    return EvalOptions(
         model=(f"{module}:encode",), name=("letters",), tasks=words, data=Path("data"), output=Path("out"), quiet=True
     )
 

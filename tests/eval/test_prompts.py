@@ -15,7 +15,7 @@ from clearspan.common.encoder.folder import load
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.__main__ import main
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
@@ -146,9 +146,9 @@ def test_bm25_ranks_the_texts_without_prompts(model: Path, data: Path, monkeypat
 def test_sides_of_one_prompt_share_their_embeddings(model: Path) -> None:
     encoder, made = load(model), []
 
-    def embedder(prompt: str) -> Embedder:
+    def embedder(prompt: str) -> EmbeddingSimilarity:
         made.append(prompt)
-        return Embedder(lambda texts: encoder.encode_after(prompt, texts))
+        return EmbeddingSimilarity(lambda texts: encoder.encode_after(prompt, texts))
 
     prompted = Prompted(Sides("find: ", "find: ", ""), embedder)
     queries, documents = prompted.ranking(QUERIES, QUERIES)

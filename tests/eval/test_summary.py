@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clearspan.eval.details import Answer, Cell, Details, cell_text
-from clearspan.eval.report.figures import Bar, Bars
+from clearspan.eval.report.figures import Bars, ScoreBar
 from clearspan.eval.report.html import Section
 from clearspan.eval.report.outcome import sentence
 from clearspan.eval.report.sections import (
@@ -17,7 +17,7 @@ from clearspan.eval.report.sections import (
     report_sections,
     terminal_summary,
 )
-from clearspan.eval.report.summary import Summary
+from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.run import with_differences
 from clearspan.eval.scores import Examples, TaskScores, difference
@@ -27,8 +27,8 @@ ONE, OTHER = made_up.scored("one", 1), made_up.scored("other", 2)
 
 
 @pytest.fixture(scope="module")
-def summary() -> Summary:
-    return Summary([ONE, OTHER])
+def summary() -> ScoreSummary:
+    return ScoreSummary([ONE, OTHER])
 
 
 def undefined() -> Scored:
@@ -57,23 +57,23 @@ def every(sections: list[Section]) -> dict[str, Section]:
     return by_heading
 
 
-def test_a_figure_has_each_models_value_and_interval(summary: Summary) -> None:
+def test_a_figure_has_each_models_value_and_interval(summary: ScoreSummary) -> None:
     values = texts(summary.values("STS12", "spearman_all"))
     for one, value in zip((ONE, OTHER), values, strict=True):
         low, high = one.results.intervals["STS12"]["spearman_all"]
         assert value == f"{one.results.scores['STS12']['spearman_all']:.2f} [{low:.1f}, {high:.1f}]"
 
 
-def test_the_best_is_strong_the_lowest_where_less_is_better(summary: Summary) -> None:
+def test_the_best_is_strong_the_lowest_where_less_is_better(summary: ScoreSummary) -> None:
     assert [cell.strong for cell in summary.values("average", "transfer")] == [False, True]
     assert [cell.strong for cell in summary.values("geometry", "alignment")] == [True, False]
     assert not any(cell.strong for cell in summary.values(made_up.UNDEFINED, "acc"))
-    assert not any(cell.strong for cell in Summary([ONE]).values("STS12", "spearman_all"))
+    assert not any(cell.strong for cell in ScoreSummary([ONE]).values("STS12", "spearman_all"))
 
 
 def test_the_terminal_shows_one_model_with_its_intervals() -> None:
-    text = terminal_summary(Summary([ONE]))
-    value = cell_text(Summary([ONE]).values("STS12", "spearman_all")[0])
+    text = terminal_summary(ScoreSummary([ONE]))
+    value = cell_text(ScoreSummary([ONE]).values("STS12", "spearman_all")[0])
     assert re.search(rf"^STS12 +spearman_all +{re.escape(value)}$", text, re.MULTILINE)
     assert re.search(r"^STS12 +spearman_mean +[\d.]+$", text, re.MULTILINE)
     assert "average sts_simcse: 5 of 7 tasks, so not comparable with published averages (missing: STSBench" in text
@@ -81,16 +81,16 @@ def test_the_terminal_shows_one_model_with_its_intervals() -> None:
 
 
 def test_an_undefined_score_and_a_skipped_task_are_shown_as_such() -> None:
-    text = terminal_summary(Summary([undefined()]))
+    text = terminal_summary(ScoreSummary([undefined()]))
     assert re.search(r"^STSBenchmark +spearman +undefined$", text, re.MULTILINE)
     assert "skipped STS13: no folder STS13-en-test" in text
     assert "1 of 2 tasks, so not comparable with published averages (missing: STS13)" in text
-    sections = every(report_sections(Summary([undefined()])))
+    sections = every(report_sections(ScoreSummary([undefined()])))
     assert cell_text(sections["Scores"].tables[0].rows[0][2]) == "undefined"
     assert sections["Skipped"].tables[0].rows == [("STS13", "no folder STS13-en-test")]
 
 
-def test_neighbors_of_several_models_stand_below_each_other_under_their_query(summary: Summary) -> None:
+def test_neighbors_of_several_models_stand_below_each_other_under_their_query(summary: ScoreSummary) -> None:
     """Also where all find the relevant document at the same rank."""
     (table,) = every(report_sections(summary))["Nearest neighbors"].tables
     assert table.header == ("model", "relevant at rank", "nearest", "second", "third")
@@ -118,7 +118,7 @@ SAME = ranking("other", [2] * 59 + [1] * 41)
 
 
 def outcome(*scored: Scored) -> str:
-    return sentence(Summary(with_differences(scored)))
+    return sentence(ScoreSummary(with_differences(scored)))
 
 
 def test_the_outcome_is_a_sentence_on_the_best_model_and_the_first() -> None:
@@ -147,14 +147,14 @@ def test_the_outcome_on_several_tasks_counts_those_that_differ_beyond_noise() ->
     signs = {"MR": (1.0, True), "CR": (-1.0, True), "SUBJ": (2.0, True), "MPQA": (3.0, False)}
     differences = {task: made_up.difference(*change) for task, change in signs.items()}
     first, second = (made_up.scored(name, seed, ("transfer",)) for seed, name in enumerate(("one", "other"), 1))
-    summary = Summary([first, replace(second, differences=differences)])
+    summary = ScoreSummary([first, replace(second, differences=differences)])
     assert (
         sentence(summary) == "other is best on 5 of 10 tasks; beyond noise it is better than one on 2 and worse on 1."
     )
 
 
 def test_the_report_and_the_terminal_begin_with_the_outcome() -> None:
-    summary = Summary(with_differences([BM25, TRAINED]))
+    summary = ScoreSummary(with_differences([BM25, TRAINED]))
     assert report_lead(summary).startswith(f"{sentence(summary)}\n\n2 models, 1 task")
     lines = terminal_summary(summary).splitlines()
     assert lines[0] == sentence(summary)
@@ -165,12 +165,12 @@ def test_the_report_and_the_terminal_begin_with_the_outcome() -> None:
 
 @pytest.mark.guarantee("evaluation-charts")
 def test_the_report_shows_each_score_with_its_interval_best_first() -> None:
-    summary = Summary(with_differences([BM25, SAME, TRAINED]))
+    summary = ScoreSummary(with_differences([BM25, SAME, TRAINED]))
     (bars,) = every(report_sections(summary))["Summary"].figures
     assert isinstance(bars, Bars)
     for row, scored in zip(bars.rows, (TRAINED, SAME, BM25), strict=True):
         low, high = scored.results.intervals["heldout/texts"]["mrr"]
-        assert row == Bar(
+        assert row == ScoreBar(
             scored.results.model, scored.results.scores["heldout/texts"]["mrr"], low, high, "", row.is_strong
         )
     assert [row.is_strong for row in bars.rows] == [True, False, False]
@@ -178,7 +178,7 @@ def test_the_report_shows_each_score_with_its_interval_best_first() -> None:
 
 
 def test_each_model_is_explained_in_a_line() -> None:
-    (table,) = every(report_sections(Summary([BM25, TRAINED])))["Models"].tables
+    (table,) = every(report_sections(ScoreSummary([BM25, TRAINED])))["Models"].tables
     assert table.rows == [
         ("BM25", "BM25: the words that query and text share, rare ones weighing more; no training"),
         ("trained + BM25", "the model in run/model, beside BM25 (weight of the model 0.8, of BM25 the rest)"),
@@ -187,7 +187,7 @@ def test_each_model_is_explained_in_a_line() -> None:
 
 def test_the_examples_are_a_query_that_the_best_model_wins_and_one_that_it_loses() -> None:
     losing = ranking("new", [1] * 60 + [1] * 39 + [7], spec="hybrid:run/model")
-    won, lost = every(report_sections(Summary(with_differences([BM25, losing]))))["Examples"].tables
+    won, lost = every(report_sections(ScoreSummary(with_differences([BM25, losing]))))["Examples"].tables
     assert won.caption == "new wins: rank 1; BM25: rank 2"
     assert won.rows == [("query", "query 0"), ("right text", "text 0"), ("first for BM25", "BM25 0")]
     assert lost.caption == "new loses: rank 7; BM25: rank 1"
@@ -196,16 +196,16 @@ def test_the_examples_are_a_query_that_the_best_model_wins_and_one_that_it_loses
 
 def test_many_models_are_rows() -> None:
     models = [BM25, TRAINED, SAME]
-    table = figures_table(Summary(models))
+    table = figures_table(ScoreSummary(models))
     assert table.header == ("model", "mrr", "recall@1") and table.caption == "heldout/texts"
     assert [row[0] for row in table.rows] == ["BM25", "trained + BM25", "other"]
-    assert cell_text(table.rows[0][1]) == texts(Summary(models).values("heldout/texts", "mrr"))[0]
-    few = figures_table(Summary(models[:2]))
+    assert cell_text(table.rows[0][1]) == texts(ScoreSummary(models).values("heldout/texts", "mrr"))[0]
+    few = figures_table(ScoreSummary(models[:2]))
     assert few.header == ("task", "metric", "BM25", "trained + BM25")
 
 
 @pytest.mark.slow
-def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None:
+def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: ScoreSummary) -> None:
     section = every(report_sections(summary))["STS12"]
     assert section.folded and "one" in section.note and "other" in section.note
     metrics, subsets = section.tables
@@ -214,7 +214,7 @@ def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None
     assert every(report_sections(summary))["MR"].tables[-1].rows == [("l2", "[1e-05, 0.0001]", "[1e-05, 0.0001]")]
 
 
-def test_data_and_environment_are_whole(summary: Summary) -> None:
+def test_data_and_environment_are_whole(summary: ScoreSummary) -> None:
     sections = every(report_sections(summary))
     (data,) = sections["Data"].tables
     assert ("STS12", "/data/senteval/STS12/test.txt", f"{2:064x}") in data.rows
@@ -229,11 +229,11 @@ def test_warnings_and_skips_name_the_model_where_it_is_not_all_of_them() -> None
     broken = made_up.scored("broken", 1, ("sts",))
     broken.results.warnings.append("holds a NaN")
     broken.results.skipped["glue/RTE"] = "word vectors are not fine-tuned"
-    both = Summary([broken, ONE])
+    both = ScoreSummary([broken, ONE])
     assert both.warnings == ["broken: holds a NaN"]
     assert ("Depth", "no file /data/senteval/probing/tree_depth.txt") in both.skipped
     assert ("glue/RTE", "broken: word vectors are not fine-tuned") in both.skipped
-    assert Summary([replace(broken, families={})]).warnings == ["holds a NaN"]
+    assert ScoreSummary([replace(broken, families={})]).warnings == ["holds a NaN"]
 
 
 def test_differences_from_the_first_model_are_shown_with_their_intervals() -> None:
@@ -243,12 +243,14 @@ def test_differences_from_the_first_model_are_shown_with_their_intervals() -> No
     expected = difference(before.tasks[task].examples["ndcg@10"], after.tasks[task].examples["ndcg@10"])
     found = after.differences[task]
     assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
-    text = terminal_summary(Summary([before, after]))
+    text = terminal_summary(ScoreSummary([before, after]))
     change = f"{found.value:+.2f} [{found.low:+.1f}, {found.high:+.1f}]"
     assert re.search(rf"^{task} +ndcg@10 +\*?{re.escape(change)}$", text, re.MULTILINE)
     assert "difference of main scores from before; 95 % interval by paired bootstrap, * exceeds noise" in text
     (row,) = [
-        row for row in every(report_sections(Summary([before, after])))["Differences"].tables[0].rows if row[0] == task
+        row
+        for row in every(report_sections(ScoreSummary([before, after])))["Differences"].tables[0].rows
+        if row[0] == task
     ]
     assert row[1] == "ndcg@10" and cell_text(row[2]) == change
 
@@ -273,7 +275,7 @@ def test_the_difference_from_an_undefined_score_is_undefined() -> None:
         results.add("STSBenchmark", scores)
         return Scored(results, {"STSBenchmark": scores})
 
-    summary = Summary(with_differences([constant("one", np.arange(30.0)), constant("collapsed", np.ones(30))]))
+    summary = ScoreSummary(with_differences([constant("one", np.arange(30.0)), constant("collapsed", np.ones(30))]))
     table = differences_table(summary)
     assert table is not None
     ((_, _, cell),) = table.rows

@@ -15,10 +15,10 @@ from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
 from clearspan.common.words import words
 from clearspan.eval.contest import Contest, Result
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
-from clearspan.eval.data.heldout import HeldOut
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.heldout_data import HeldOutTexts
+from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import WEIGHTS, Beside
 from clearspan.eval.models.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
@@ -101,7 +101,7 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     verdict = judge(entrants(models, "pairs", "embed"), dataset)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
     texts = [parts[1] for parts in (*held.values(), *trained.values())]
-    picks = np.array([heldout.is_of_picking_half(title) for title, _ in held.values()])
+    picks = np.array([heldout_data.is_of_picking_half(title) for title, _ in held.values()])
     titles = [title for title, _ in held.values()]
     assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
@@ -153,7 +153,7 @@ def embed(texts):
             row[TEXTS.get(text, -1)] = 1
     return rows
 """)
-    few = heldout.read_dataset(dataset / "validation")
+    few = heldout_data.read_dataset(dataset / "validation")
     part = few.collection
     embed = function_of(f"{module}:embed")
     right = [int(each[0]) for each in part.relevant]
@@ -189,7 +189,7 @@ def contest(rounds: list[tuple[np.ndarray, np.ndarray]] | None = None) -> Contes
     right = [np.array([row]) for row in range(QUERIES)]
     texts, queries = ([f"{kind} {row}" for row in range(number)] for kind, number in (("t", TEXTS), ("q", QUERIES)))
     rows = np.arange(QUERIES)
-    return Contest(Collection(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
+    return Contest(RetrievalSet(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
 
 
 def result(name: str, ranks: list[int], chosen_by: float = 0.5, weight: float | None = None) -> Result:
@@ -361,6 +361,6 @@ def test_questions_of_the_user_are_judged_among_all_texts(
 
 def test_too_few_texts_that_choose_are_one_line() -> None:
     texts = contest().collection
-    held = HeldOut(texts, texts.part(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
+    held = HeldOutTexts(texts, texts.part(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match="shards/validation: too few texts choose weights, 10 are needed"):
         Contest.of_halves(held)

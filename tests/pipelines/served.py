@@ -13,7 +13,7 @@ from clearspan.common.stemming import PLAIN, Words
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.serve.app import application
-from clearspan.pipelines.serve.compare import Comparison
+from clearspan.pipelines.serve.compare import SideBySide
 from clearspan.pipelines.serve.guard import names_of
 from clearspan.pipelines.serve.server import Server, listening
 
@@ -67,7 +67,7 @@ def served(collection: Any, weight: float | None = None, host: str = "127.0.0.1"
         host: the address on which the server would listen; it always listens on 127.0.0.1.
     """
     with listening("127.0.0.1", 0) as listener:
-        comparison = Comparison(cast(Collection, collection), weight)
+        comparison = SideBySide(cast(Collection, collection), weight)
         server = Server.of(application(comparison, names_of(host)))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearspan.common import files
 from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
-from clearspan.eval.data.sts import Pairs, read_sts_subset
+from clearspan.eval.data.sts_data import ScoredPairs, read_sts_subset
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import meeting
 from clearspan.pipelines.kinds.text_inputs import text_id
@@ -178,8 +178,8 @@ DOWNSTREAM: dict[str, tuple[tuple[str, ...], Callable[[Path], list[str]], int]] 
 which only exclude an example that is nothing else."""
 
 
-def both(pairs: Labeled | Pairs) -> list[str]:
-    left, right = (pairs.left, pairs.right) if isinstance(pairs, Pairs) else pairs.columns
+def both(pairs: Labeled | ScoredPairs) -> list[str]:
+    left, right = (pairs.left, pairs.right) if isinstance(pairs, ScoredPairs) else pairs.columns
     return left + right
 
 

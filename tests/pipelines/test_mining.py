@@ -21,7 +21,7 @@ from clearspan.common.encoder.folder import load
 from clearspan.common.words import words
 from clearspan.pipelines.mining import ranking, run
 from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
-from clearspan.pipelines.mining.ranking import NONE, Lexical, Nearest, Ranked
+from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows
@@ -318,7 +318,7 @@ def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
     index.index([words(text.lower()) for text in texts], show_progress=False)
-    found = Lexical(texts).search(queries, [np.array([3, row]) for row in range(40)], 12)
+    found = LexicalSearch(texts).search(queries, [np.array([3, row]) for row in range(40)], 12)
     for row, query in enumerate(queries):
         scores = index.get_scores([word for word in words(query.lower()) if word in index.vocab_dict]).round(6)
         allowed = [number for number in range(len(texts)) if scores[number] > 0 and number not in (3, row)]
@@ -329,7 +329,7 @@ def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]
 def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     scores = np.array([[0.9, 0.77, 0.75, 0.5, 0.2, -np.inf], [0.1, -0.19, -0.4, -np.inf, -np.inf, -np.inf]])
     numbers = np.where(np.isneginf(scores), NONE, np.arange(6) + np.array([[0], [10]]))
-    ranked, positives, ids = Ranked(numbers, scores), np.array([0.8, -0.2]), np.array([5, 6])
+    ranked, positives, ids = BestTexts(numbers, scores), np.array([0.8, -0.2]), np.array([5, 6])
 
     def left(**options: Any) -> tuple[list[list[int]], dict[str, int]]:
         given = ChoiceOptions(**{"negatives": 1, "relative_margin": None, **options})
@@ -347,8 +347,8 @@ def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
     options = ChoiceOptions(negatives=3, sampling_strategy="random", relative_margin=None, seed=2)
-    found = valid(Ranked(numbers, scores), scores, np.ones(6), ids, options).numbers
-    alone = valid(Ranked(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).numbers
+    found = valid(BestTexts(numbers, scores), scores, np.ones(6), ids, options).numbers
+    alone = valid(BestTexts(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).numbers
     assert found[0].tolist() == found[2].tolist() != found[1].tolist() == alone[0].tolist()
     assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
 
@@ -356,7 +356,7 @@ def test_random_choices_depend_on_the_row_alone() -> None:
 def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
     def of(*lists: list[int]) -> Any:
         numbers = np.array([each + [NONE] * (6 - len(each)) for each in lists])
-        ranked = Ranked(numbers, np.where(numbers == NONE, -np.inf, 0.5))
+        ranked = BestTexts(numbers, np.where(numbers == NONE, -np.inf, 0.5))
         return valid(ranked, ranked.scores, np.ones(len(lists)), np.arange(len(lists)), ChoiceOptions())
 
     taken = chosen(

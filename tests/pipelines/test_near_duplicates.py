@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clearspan.common import files
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.text.minhash import NUM_HASHES, sketches
-from clearspan.pipelines.text.word_hashes import Words
+from clearspan.pipelines.text.word_hashes import WordHashes
 from clearspan.pipelines.units import near
 from clearspan.shards import verify
 from tests.pipelines.conftest import killed, logged, rows
@@ -83,7 +83,7 @@ def test_texts_together_have_the_ngrams_of_each(texts: list[str]) -> None:
     ]
     grams, rows = minhash.ngrams(mixed)
     for number, text in enumerate(mixed):
-        words = Words(text.replace("\n", " "))
+        words = WordHashes(text.replace("\n", " "))
         alone = words.ngrams(minhash.NGRAM, minhash.NGRAM_LETTERS)
         if not len(alone) and len(words.starts):
             alone = words._hashes(np.array([0]), np.array([len(words.starts) - 1]))

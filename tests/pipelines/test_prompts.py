@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import clearspan
 from clearspan.common.model_folder import INFERENCE
-from clearspan.eval.data.heldout import read_dataset
+from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.shards import Dataset, vectors
 from clearspan.train.prompts import prompt_tokens
 from tests.pipelines.conftest import Command, without_beam

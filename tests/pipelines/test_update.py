@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.common.encoder.static import StaticModel
+from clearspan.common.encoder.static import StaticEncoder
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.update import FOLDER, SECOND
 from clearspan.shards import Dataset, verify
@@ -64,13 +64,13 @@ def anew(embed: Command, made: Path, tmp_path: Path) -> list[dict[str, Any]]:
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that a model has embedded."""
     texts: list[str] = []
-    usual = StaticModel._embed
+    usual = StaticEncoder._embed
 
-    def counting(self: StaticModel, given: list[str], *options: Any) -> Any:
+    def counting(self: StaticEncoder, given: list[str], *options: Any) -> Any:
         texts.extend(given)
         return usual(self, given, *options)
 
-    monkeypatch.setattr(StaticModel, "_embed", counting)
+    monkeypatch.setattr(StaticEncoder, "_embed", counting)
     return texts
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks.registry import family
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 from clearspan.plugins.captions import ranking
 
 THINGS = ["owl", "horse", "bus", "lake", "cake", "kite", "sofa", "tree", "boat", "ring"]
@@ -56,7 +56,7 @@ def test_captions_that_tell_their_pictures_find_them(data: Path, monkeypatch: py
     monkeypatch.setattr(ranking, "_DIM", 40)
     (task,) = family("captions").load(data).tasks
     assert task.name == "ImageCaptionRetrieval" and len(task.files) == 3
-    scored = task.score(Run(Embedder(by_things)))
+    scored = task.score(TaskContext(EmbeddingSimilarity(by_things)))
     directions = [f"{way}_{figure}" for way in ("i2t", "t2i") for figure in ("r1", "r5", "r10", "medr")]
     assert list(scored.scores) == ["acc", "devacc", *directions]
     recalls = [scored.scores[name] for name in directions if not name.endswith("medr")]
@@ -70,7 +70,7 @@ def test_the_examples_of_the_figure_are_its_queries(data: Path, monkeypatch: pyt
     monkeypatch.setattr(ranking, "_DIM", 10)
     monkeypatch.setattr(ranking, "_MOST_PASSES", 0)
     (task,) = family("captions").load(data).tasks
-    scored = task.score(Run(Embedder(by_things)))
+    scored = task.score(TaskContext(EmbeddingSimilarity(by_things)))
     examples = scored.examples["acc"]
     assert len(examples) == SIZES["test"] * (1 + 5)
     assert figure(examples) == pytest.approx(scored.scores["acc"])
@@ -79,7 +79,7 @@ def test_the_examples_of_the_figure_are_its_queries(data: Path, monkeypatch: pyt
 def test_an_embedding_that_is_no_number_finds_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "_DIM", 10)
     (task,) = family("captions").load(data).tasks
-    scored = task.score(Run(Embedder(lambda texts: np.full((len(texts), 4), np.nan))))
+    scored = task.score(TaskContext(EmbeddingSimilarity(lambda texts: np.full((len(texts), 4), np.nan))))
     assert scored.scores["t2i_r1"] <= 20
 
 

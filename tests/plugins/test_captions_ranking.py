@@ -113,7 +113,7 @@ def test_an_encoder_that_gives_all_captions_one_embedding_ranks_as_the_order_doe
 
 
 def test_figures_are_means_of_the_folds() -> None:
-    ranks = ranking.Ranks([np.array([1, 2]), np.array([7, 30])], [np.array([1, 1, 2, 11]), np.array([1, 6, 6, 6])])
+    ranks = ranking.FoldRanks([np.array([1, 2]), np.array([7, 30])], [np.array([1, 1, 2, 11]), np.array([1, 6, 6, 6])])
     assert ranks.figures() == {
         "i2t_r1": 25, "i2t_r5": 50, "i2t_r10": 75, "i2t_medr": (1 + 18) / 2,
         "t2i_r1": 37.5, "t2i_r5": 50, "t2i_r10": 87.5, "t2i_medr": (1 + 6) / 2,

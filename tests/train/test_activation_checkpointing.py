@@ -7,7 +7,7 @@ from transformers import AutoModelForMaskedLM
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.packing import pack_ids
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_gradient_caching import CACHING, made, micro_batches
 
@@ -22,7 +22,7 @@ def test_gradients_are_the_same_with_dropout_replayed(architecture: str) -> None
     for checkpointing in (False, True):
         torch.manual_seed(0)
         model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-        encoder = Encoder(model).train()
+        encoder = TrainableEncoder(model).train()
         layers: list[int] = []
         if checkpointing:
             encoder.checkpoint_activations()

@@ -15,7 +15,7 @@ from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.modalities.audio import Audio, Config, PatchEmbedding, mask, mixed
+from clearspan.train.modalities.audio import AudioConfig, AudioModality, SpectrogramEmbedding, mask, mixed
 from clearspan.train.objectives.patches import PatchContrast
 from clearspan.train.options import RecipeError
 from tests.train.test_learner import learner_and_batch
@@ -48,9 +48,9 @@ def recipe(tiny_patches: list[str], audio_folder: Path) -> list[str]:
     return [*tiny_patches, f"data.others.path={audio_folder}", "data.others.modality.frames=120"]
 
 
-def collated(folder: Path, options: Config, **changes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def collated(folder: Path, options: AudioConfig, **changes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(ids, values, labels) of every micro-batch from the first on, of one rank, whose keys are those of the epoch."""
-    audio = Audio.build(options, Dataset(folder))
+    audio = AudioModality.build(options, Dataset(folder))
 
     def collate(rows: Rows) -> dict[str, dict[str, np.ndarray]]:
         keys = keyed.mix(3, rows.epoch, rows.ids)[:, None]
@@ -68,7 +68,7 @@ def test_a_clip_is_normalised_by_the_mean_and_deviation_of_all(
 ) -> None:
     everything = np.concatenate(list(clips.values())).astype(np.float64)
     mean, std = everything.mean(), everything.std()
-    ids, values, found = next(collated(audio_folder, Config(frames=FRAMES)))
+    ids, values, found = next(collated(audio_folder, AudioConfig(frames=FRAMES)))
     assert values.shape == (16, 1, FRAMES, MEL_BINS) and values.dtype == np.float16
     for number, value, label in zip(ids, values[:, 0], found, strict=True):
         np.testing.assert_allclose(value, (clips[number] - mean) / (2 * std), atol=2e-3)
@@ -79,7 +79,7 @@ def test_a_longer_clip_is_cut_and_a_shorter_one_filled_with_zeros(
     audio_folder: Path, clips: dict[int, np.ndarray]
 ) -> None:
     for frames in (50, 200):
-        ids, values, _ = next(collated(audio_folder, Config(frames=frames, normalize=False)))
+        ids, values, _ = next(collated(audio_folder, AudioConfig(frames=frames, normalize=False)))
         for number, value in zip(ids, values[:, 0], strict=True):
             assert (value[:FRAMES] == clips[number][:frames]).all() and not value[FRAMES:].any()
 
@@ -87,7 +87,7 @@ def test_a_longer_clip_is_cut_and_a_shorter_one_filled_with_zeros(
 @pytest.mark.slow
 def test_masks_are_of_any_length_up_to_their_most_at_any_place() -> None:
     """Lengths are uniform from none to the most, and every place where one fits is as likely."""
-    options = Config(frames=40, freq_mask=6, time_mask=9, views=2)
+    options = AudioConfig(frames=40, freq_mask=6, time_mask=9, views=2)
     uniforms = draws.uniform(torch.arange(20_000), 4).numpy()
     lengths, starts = {0: [], 1: []}, {0: [], 1: []}
     for one in uniforms:
@@ -116,7 +116,7 @@ def test_energies_of_a_mixture_add_up_and_the_longer_one_goes_on_alone() -> None
     np.testing.assert_allclose(mixed(short, long, 0.8)[5:], long[5:] + np.log(0.04), atol=1e-4)
 
 
-MIXING = Config(frames=FRAMES, normalize=False, mixup=1.0)
+MIXING = AudioConfig(frames=FRAMES, normalize=False, mixup=1.0)
 
 
 def partners(ids: np.ndarray, values: np.ndarray, clips: dict[int, np.ndarray]) -> Iterator[tuple[int, int, float]]:
@@ -153,7 +153,7 @@ def test_a_clip_is_mixed_with_another_of_its_micro_batch_and_has_the_label_of_th
 @pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_mixtures_and_labels_are_the_same_on_any_number_of_ranks(audio_folder: Path, micro_batches: int) -> None:
-    options = Config(frames=FRAMES, mixup=0.7, freq_mask=20, time_mask=30, views=2)
+    options = AudioConfig(frames=FRAMES, mixup=0.7, freq_mask=20, time_mask=30, views=2)
     alone = collated(audio_folder, options, micro_batches=micro_batches)
     ranks = [collated(audio_folder, options, micro_batches=micro_batches, rank=rank, ranks=4) for rank in range(4)]
     for _ in range(7):
@@ -163,10 +163,10 @@ def test_mixtures_and_labels_are_the_same_on_any_number_of_ranks(audio_folder: P
 
 def test_shares_are_of_the_beta_distribution_and_as_many_as_are_to_be_mixed() -> None:
     uniforms = draws.uniform(torch.arange(20_000), 2).numpy().T
-    shares = Audio(Config(mixup=0.5), 0, 1)._shares(*uniforms)
+    shares = AudioModality(AudioConfig(mixup=0.5), 0, 1)._shares(*uniforms)
     assert (shares < 1).mean() == pytest.approx(0.5, abs=0.01)
     assert stats.kstest(shares[shares < 1], stats.beta(10, 10).cdf).pvalue > 0.01
-    assert (Audio(Config(), 0, 1)._shares(*uniforms) == 1).all()
+    assert (AudioModality(AudioConfig(), 0, 1)._shares(*uniforms) == 1).all()
 
 
 def test_a_share_too_small_for_a_float_is_no_error(audio_folder: Path) -> None:
@@ -188,10 +188,10 @@ def test_two_views_are_of_one_mixture_under_different_masks(audio_folder: Path) 
 @pytest.mark.parametrize("positions", [True, False])
 def test_1024_frames_are_211_rows_by_bins_then_by_time(positions: bool) -> None:
     """Each patch's row is its 24 x 24 values times the weights, all times of the lowest bins first; rests are left."""
-    options = Config(positions=positions)
-    audio = Audio(options, 0, 1)
+    options = AudioConfig(positions=positions)
+    audio = AudioModality(options, 0, 1)
     embedding = audio.embedding(32)
-    assert isinstance(embedding, PatchEmbedding) and audio.patches == 211
+    assert isinstance(embedding, SpectrogramEmbedding) and audio.patches == 211
     frames = torch.randn(2, 1024, MEL_BINS, generator=torch.Generator().manual_seed(0)).half()
     with torch.no_grad():
         found = embedding(frames)
@@ -241,10 +241,10 @@ def test_a_clip_of_values_that_are_no_numbers_is_named_mixed_or_not(
         return {"id": int(ids[(row + 1) % 4]), "frames": frames[(row + 1) % 4], "label": 0}
 
     rows = Rows("others", {"frames": frames, "label": np.zeros(4, np.int64)}, ids, 0, peer)
-    for options in (Config(frames=FRAMES), MIXING):
+    for options in (AudioConfig(frames=FRAMES), MIXING):
         said = rf"^data\.others: the clip of example {ids[2]} has values that are not finite: run the pipeline again$"
         with pytest.raises(ShardError, match=said):
-            Audio(options, -7, 3).collate(rows, ids[:, None])
+            AudioModality(options, -7, 3).collate(rows, ids[:, None])
 
 
 def test_a_dataset_without_statistics_is_not_normalised(

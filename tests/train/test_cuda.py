@@ -191,12 +191,15 @@ def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(de
 def with_pictures_and_clips() -> tuple[Learner, Batches]:
     """SimCSE over sentences beside pictures and clips, with a micro-batch of random ones."""
     encoder, generator = random_encoder(1, 64, 0.0), np.random.default_rng(0)
-    modalities = {"images": images.Images(images.Config()), "audio": audio.Audio(audio.Config(), 0.0, 0.5)}
-    text = simcse.SimCSE(simcse.Config(head="tanh"), setting(encoder, "simcse", "sentences"), ["tokens"])
+    modalities = {
+        "images": images.ImageModality(images.ImageConfig()),
+        "audio": audio.AudioModality(audio.AudioConfig(), 0.0, 0.5),
+    }
+    text = simcse.SimCSE(simcse.SimcseConfig(head="tanh"), setting(encoder, "simcse", "sentences"), ["tokens"])
     objectives: list[Objective] = [weighted(text)]
     for name, modality in modalities.items():
         own = setting(encoder, name, name, modality)
-        objectives.append(weighted(patches.PatchContrast(patches.Config(loss="paper"), own, modality)))
+        objectives.append(weighted(patches.PatchContrast(patches.PatchesConfig(loss="paper"), own, modality)))
     embeddings = {name: modality.embedding(64) for name, modality in modalities.items()}
     values = {
         "images": torch.from_numpy(generator.integers(0, 256, (4, 2, 224, 224, 3), np.uint8)),

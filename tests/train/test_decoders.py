@@ -31,7 +31,7 @@ from clearspan.train.build import build_learner
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.model.embedding import encode_texts
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import ModelConfig, Recipe, RecipeError
 from tests.train.conftest import TINY_MODEL, VOCABULARY
@@ -78,7 +78,7 @@ def test_a_decoder_runs_packed_as_padded(name: str) -> None:
     model = AutoModel.from_config(sized(CONFIGS[name]), attn_implementation=PACKED_ATTENTION)
     padded_model = AutoModel.from_config(sized(CONFIGS[name]), attn_implementation="eager")
     padded_model.load_state_dict(model.state_dict())
-    encoder, ids = Encoder(model, "lasttoken").eval(), sequences()
+    encoder, ids = TrainableEncoder(model, "lasttoken").eval(), sequences()
     packed, padded = encoder(pack_ids(ids)), padded_hidden(padded_model.eval(), ids)
     torch.testing.assert_close(packed, padded, atol=2e-5, rtol=1e-4)
     last = torch.stack([part[-1] for part in padded.split(LENGTHS)])

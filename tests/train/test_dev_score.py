@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from clearspan.common.encoder.library import load as load_model
-from clearspan.eval.data.heldout import read_dataset
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.data.heldout_data import read_dataset
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card, measured
 from clearspan.train.config.recipe import load
@@ -59,7 +59,9 @@ def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) ->
     data = yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]
     held = read_dataset(data["validation"], picking=True, training=data["path"]).collection
     assert len(held.documents) > 2 * len(held.queries), "texts that are trained on are ranked too"
-    assert mean_mrr(Embedder(load_model(run / "model").encode), [held]) == pytest.approx(scores[best], abs=1e-4)
+    assert mean_mrr(EmbeddingSimilarity(load_model(run / "model").encode), [held]) == pytest.approx(
+        scores[best], abs=1e-4
+    )
     assert '"validation/loss"' in (run / "metrics.jsonl").read_text()
     text = (run / "model" / "README.md").read_text()
     assert f"| held-out texts, MRR in percent | {scores[0]:.4g} | {scores[best]:.4g} |" in text

@@ -24,7 +24,7 @@ from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.build_encoder import add_embeddings
 from clearspan.train.export import save_model
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.tokenizer import load_tokenizer
 
@@ -47,13 +47,13 @@ CONFIGS = {
 LENGTHS = [97, 3, 64, 31, 32, 1, 200]
 
 
-def models(config: PretrainedConfig) -> tuple[Encoder, torch.nn.Module]:
+def models(config: PretrainedConfig) -> tuple[TrainableEncoder, torch.nn.Module]:
     """The same weights packed, and as transformers runs them."""
     torch.manual_seed(0)
     packed = AutoModelForMaskedLM.from_config(copy.deepcopy(config), attn_implementation=PACKED_ATTENTION)
     padded = AutoModelForMaskedLM.from_config(copy.deepcopy(config), attn_implementation="eager")
     padded.load_state_dict(packed.state_dict())
-    return Encoder(packed).eval(), padded.eval()
+    return TrainableEncoder(packed).eval(), padded.eval()
 
 
 def sequences() -> list[list[int]]:
@@ -191,7 +191,7 @@ def test_pooling_equals_pooling_each_sequence(pooling: str) -> None:
 def test_a_model_that_cannot_run_packed_is_refused(config: PretrainedConfig) -> None:
     model = AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION)
     with pytest.raises(EncoderError, match="cannot run packed"):
-        Encoder(model)
+        TrainableEncoder(model)
 
 
 def test_positions_start_where_the_model_expects_them() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from clearspan.common.ragged import Ragged
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
-from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.model.losses import info_nce, nt_xent
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives import (
@@ -128,15 +128,15 @@ def batch_of(columns: dict[str, list[list[int]]], part: slice) -> Batch:
 def objective(name: str, setting: Setting, mask_equal: bool = True) -> ContrastiveObjective:
     if name == "spans":
         sampler = SpanConfig(ANCHORS, POSITIVES, 4, 24, placement="uniform", min_distance=0)
-        return spans.SpanContrast(spans.Config(sampler=sampler, mask_equal=mask_equal), setting)
+        return spans.SpanContrast(spans.SpansConfig(sampler=sampler, mask_equal=mask_equal), setting)
     if name == "clear":
-        config = clear.Config(augment="del-span", head="none", mask_equal=mask_equal)
+        config = clear.ClearConfig(augment="del-span", head="none", mask_equal=mask_equal)
         return clear.Clear(config, setting, clear.StoredViews(2, setting))
     if name == "patches":
-        config = patches.Config(loss="simclr", head="none", mask_equal=mask_equal)
+        config = patches.PatchesConfig(loss="simclr", head="none", mask_equal=mask_equal)
         return patches.PatchContrast(config, setting, SimpleNamespace(patches=4, views=1))
     columns = ["tokens", "positive", "negative"][: 1 if name == "simcse" else 3]
-    return simcse.SimCSE(simcse.Config(mask_equal=mask_equal), setting, columns)
+    return simcse.SimCSE(simcse.SimcseConfig(mask_equal=mask_equal), setting, columns)
 
 
 @dataclasses.dataclass
@@ -161,7 +161,7 @@ class OnARank:
             leaves[block] = drawn.requires_grad_()
             rows.append(drawn[rank * count : (rank + 1) * count])
             blocks[f"{self.setting.name}/{block}"] = slice(at, at := at + count)
-        vectors = Vectors(torch.cat(rows), torch.cat(rows), blocks)
+        vectors = SequenceVectors(torch.cat(rows), torch.cat(rows), blocks)
         loss, _ = own.trained_loss(Encoded(vectors, self.setting.name, False, own.pools), request.context)
         loss.backward()
         return [loss.detach(), *(leaf.grad for leaf in leaves.values())]
@@ -273,8 +273,8 @@ def test_gradient_caching_masks_as_one_large_batch_does(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (spans.Config(memory=8, mask_equal=True), "mask_equal true does not work with memory 8"),
-        (patches.Config(mask_equal=True), "mask_equal true has no effect with loss: khosla"),
+        (spans.SpansConfig(memory=8, mask_equal=True), "mask_equal true does not work with memory 8"),
+        (patches.PatchesConfig(mask_equal=True), "mask_equal true has no effect with loss: khosla"),
     ],
 )
 def test_options_that_cannot_work_are_refused(config: ContrastiveConfig, said: str) -> None:

@@ -16,7 +16,7 @@ from clearspan.shards import Dataset, keyed
 from clearspan.train import draws, modalities
 from clearspan.train.data.batch import Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.modalities.images import CROP_TRIES, DRAWS, Config, Images, crop_box, shifted_hue, view
+from clearspan.train.modalities.images import CROP_TRIES, DRAWS, ImageConfig, ImageModality, crop_box, shifted_hue, view
 from tests.train.test_learner import learner_and_batch
 
 PLAIN = {"flip_probability": 0.0, "jitter_probability": 0.0, "grey_probability": 0.0}
@@ -98,9 +98,9 @@ def changed(picture: np.ndarray, which: str, factor: float) -> np.ndarray:
     return np.clip(begin + factor * (picture - begin), 0, 255)
 
 
-def whole(size: int, **options: object) -> Config:
+def whole(size: int, **options: object) -> ImageConfig:
     """Options under which a square picture of this size is cropped and resized to itself, and stays as it is."""
-    return Config(image_size=size, patch_size=1, min_scale=1.0, **{**PLAIN, **options})
+    return ImageConfig(image_size=size, patch_size=1, min_scale=1.0, **{**PLAIN, **options})
 
 
 def drawn(**values: float) -> np.ndarray:
@@ -113,7 +113,7 @@ def drawn(**values: float) -> np.ndarray:
 
 def only(which: str) -> list[float]:
     """The published jitter of one property alone."""
-    return [most if name == which else 0.0 for name, most in zip(JITTERED, Config().jitter, strict=True)]
+    return [most if name == which else 0.0 for name, most in zip(JITTERED, ImageConfig().jitter, strict=True)]
 
 
 def as_levels(picture: Image.Image) -> np.ndarray:
@@ -152,13 +152,13 @@ def test_a_mirrored_view_runs_from_right_to_left(square: Image.Image) -> None:
 def test_a_view_is_its_steps_one_after_the_other(photograph: Image.Image) -> None:
     """Cropped, mirrored, then the four changes in the drawn order, then grey."""
     for one in uniforms(range(12)):
-        expected = view(photograph, one, Config(**PLAIN))
+        expected = view(photograph, one, ImageConfig(**PLAIN))
         steps = [{"flip_probability": 0.5}]
         steps += [{"jitter_probability": 0.8, "jitter": only(JITTERED[n])} for n in np.argsort(one[ORDER])]
         for step in [*steps, {"grey_probability": 0.2}]:
             same_draws = np.concatenate([np.full(4 * CROP_TRIES, 0.5), one[4 * CROP_TRIES :]])
             expected = view(expected, same_draws, whole(224, **step))
-        assert view(photograph, one, Config()) == expected
+        assert view(photograph, one, ImageConfig()) == expected
 
 
 def rows_of(folder: Path, count: int) -> Rows:
@@ -175,7 +175,7 @@ def two_keys(rows: Rows) -> np.ndarray:
 def test_an_example_has_the_same_views_in_any_batch_and_number_of_threads(
     images_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images, rows = Images(Config(image_size=64)), rows_of(images_folder, 24)
+    images, rows = ImageModality(ImageConfig(image_size=64)), rows_of(images_folder, 24)
     values, labels = images.collate(rows, two_keys(rows))
     assert values.shape == (24, 2, 64, 64, 3) and values.dtype == np.uint8 and labels.dtype == np.int64
     part = Rows("others", {name: column[5:9] for name, column in rows.columns.items()}, rows.ids[5:9], 3)

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from clearspan.train.card import UNCHANGED, Origin, card
-from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.model.losses import sup_con
 from clearspan.train.model.source import Inference
 from clearspan.train.objectives import Setting, simcse, spans
@@ -35,24 +35,24 @@ def vectors(name: str, count: int = 6) -> tuple[Encoded, list[Tensor]]:
     blocks = {f"{name}/{block}": slice(0, count) for block in ("anchors", "tokens", "first")}
     blocks |= {f"{name}/{block}": slice(count, 2 * count) for block in ("positives", "positive", "second")}
     rows = torch.cat([first, second])
-    return Encoded(Vectors(rows, rows, blocks), name), [first, second]
+    return Encoded(SequenceVectors(rows, rows, blocks), name), [first, second]
 
 
 def test_the_loss_is_the_mean_over_whole_vectors_and_prefixes(setting: Setting) -> None:
     """SimCSE's, a pair at a time; naming the whole width changes nothing."""
     encoded, (first, second) = vectors(setting.name)
     for dims in ([4, 16], [16, 4, DIM]):
-        own = simcse.SimCSE(simcse.Config(dims=dims), setting, ["tokens"])
+        own = simcse.SimCSE(simcse.SimcseConfig(dims=dims), setting, ["tokens"])
         loss, metrics = own.trained_loss(encoded, None)
         expected = torch.stack([written_out([first[:, :d], second[:, :d]], 0.05) for d in (4, 16, DIM)]).mean()
         torch.testing.assert_close(loss, expected)
-        whole, alone = simcse.SimCSE(simcse.Config(), setting, ["tokens"]).trained_loss(encoded, None)
+        whole, alone = simcse.SimCSE(simcse.SimcseConfig(), setting, ["tokens"]).trained_loss(encoded, None)
         assert metrics == alone and not torch.isclose(loss, whole)
 
 
 def test_a_head_reads_a_prefix_by_its_first_columns(setting: Setting) -> None:
     """MRL-E: one matrix of which a prefix uses the first columns. Spans average their projections."""
-    config = spans.Config(head="tanh", head_dim=8, head_bias=True, dims=[4])
+    config = spans.SpansConfig(head="tanh", head_dim=8, head_bias=True, dims=[4])
     config.sampler.num_positives = 1
     own = spans.SpanContrast(config, setting).double()
     linear = own.head[0]
@@ -68,7 +68,7 @@ def test_a_head_reads_a_prefix_by_its_first_columns(setting: Setting) -> None:
 
 def test_components_beyond_a_prefix_have_no_gradient_from_its_loss(setting: Setting) -> None:
     encoded, (first, _) = vectors(setting.name)
-    own = simcse.SimCSE(simcse.Config(), setting, ["tokens"])
+    own = simcse.SimCSE(simcse.SimcseConfig(), setting, ["tokens"])
     own.loss(Encoded(encoded.forward, setting.name, dim=5), None)[0].backward()
     assert first.grad[:, :5].all() and not first.grad[:, 5:].any()
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clearspan.common.encoder.packing import Packed
 from clearspan.train.data.feed import MicroBatch
 from clearspan.train.learner import Learner
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from tests.train.conftest import TINY_MODEL, write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
@@ -124,7 +124,7 @@ def states_loss_and_gradients(learner: Learner, batches: MicroBatch) -> tuple[Te
 class PaddedForwards:
     """What the encoder gives by one padded forward of each block through the plain model, instead of a packed one."""
 
-    encoder: Encoder
+    encoder: TrainableEncoder
 
     def __call__(self, packed: Packed, patches: Tensor | None) -> Tensor:
         bounds = packed.cu_seqlens.tolist()

@@ -185,7 +185,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels[label == 0, :4] += 120
     pixels[label == 1, 4:] += 120
     images = [image.astype(np.uint8).tobytes() for image in pixels]
-    kind = schemas.Kind(
+    kind = schemas.Schema(
         "toy", ("id:int64", "image:binary", "label:int64"), layout=schemas.Samples(image="raw", label="cls")
     )
     with pytest.MonkeyPatch.context() as patched:

@@ -8,7 +8,7 @@ import torch
 from clearspan.common.ragged import Ragged
 from clearspan.train import objectives
 from clearspan.train.data.batch import Batch, TokenLists
-from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.encoded import Encoded, SequenceVectors
 from tests.train.test_gradient_caching import CACHING, MICRO_BATCHES, made, micro_batches
 
 TWICE = '''
@@ -69,7 +69,7 @@ def test_a_contrastive_class_of_the_users_own_compares_a_whole_step_with_gradien
 
 def test_a_class_that_declares_no_pooled_vectors_cannot_read_them() -> None:
     states = torch.ones(2, 3)
-    encoded = Encoded(Vectors(states, states, {"clear/view_0": slice(0, 2)}), "clear", pools=False)
+    encoded = Encoded(SequenceVectors(states, states, {"clear/view_0": slice(0, 2)}), "clear", pools=False)
     assert torch.equal(encoded.first("view_0"), states)
     with pytest.raises(TypeError, match=r"objectives\.clear reads pooled vectors, but its class sets pools = False"):
         encoded.pooled("view_0")

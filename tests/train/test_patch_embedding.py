@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.recipe import load, modality
-from clearspan.train.modalities.images import Config, Images, PatchEmbedding
+from clearspan.train.modalities.images import ImageConfig, ImageEmbedding, ImageModality
 from clearspan.train.options import DatasetConfig, RecipeError
 from clearspan.train.run_folder import INPUTS, check, inputs
 from tests.train.ranks import train_alone
@@ -36,7 +36,7 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [32, 48])
 def test_patches_are_the_embeddings_of_the_pretrained_vit(vit: Path, width: int) -> None:
     """With the class token: 197 of 224 x 224 pixels, normalised; projected where the encoder has another width."""
-    embedding = PatchEmbedding(Config(path=str(vit)), width)
+    embedding = ImageEmbedding(ImageConfig(path=str(vit)), width)
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8))
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     normalised = (pixels / 255 - mean) / std
@@ -52,7 +52,7 @@ def test_patches_are_the_embeddings_of_the_pretrained_vit(vit: Path, width: int)
 def test_fresh_patches_begin_as_a_fresh_vits() -> None:
     """Weights, class token and positions of deviation 0.02, as small as a pretrained text encoder's."""
     torch.manual_seed(0)
-    fresh = dict(PatchEmbedding(Config(image_size=64), 32).named_parameters())
+    fresh = dict(ImageEmbedding(ImageConfig(image_size=64), 32).named_parameters())
     for name in ("cls_token", "position_embeddings", "patch_embeddings.projection.weight"):
         assert fresh[f"embeddings.{name}"].std().item() == pytest.approx(0.02, abs=0.008)
 
@@ -105,7 +105,7 @@ def test_the_recipe_states_the_options_that_were_not_given(images_folder: Path) 
     """As of everything else that decides a run: they are what `--dry-run` prints and a run saves."""
     config = DatasetConfig(path=str(images_folder), modality={"image_size": 64})
     modality("others", config, Dataset(images_folder))
-    assert config.modality == dataclasses.asdict(Config(image_size=64))
+    assert config.modality == dataclasses.asdict(ImageConfig(image_size=64))
 
 
 @pytest.mark.exhaustive
@@ -162,4 +162,4 @@ def test_a_picture_that_cannot_be_decoded_is_named(images_folder: Path, how: str
     rows.listed("image")[1] = damaged(rows.listed("image")[1], how)
     said = rf"^data\.others: the image of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
     with pytest.raises(ShardError, match=said):
-        Images(Config(image_size=64)).collate(rows, two_keys(rows))
+        ImageModality(ImageConfig(image_size=64)).collate(rows, two_keys(rows))

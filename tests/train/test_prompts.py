@@ -17,8 +17,8 @@ from transformers import AutoModel, RobertaConfig
 from clearspan.adapt import __main__ as adapt
 from clearspan.common.encoder.folder import load as load_model
 from clearspan.common.encoder.prompts import Sides
-from clearspan.eval.data import heldout
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.data import heldout_data
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.shards import Dataset
@@ -98,14 +98,14 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
     adapted: Path, source: Path
 ) -> None:
     mrr = json.loads((adapted / "adapt.json").read_text())["mrr"]
-    judged = heldout.read(adapted / "texts/validation").collection
+    judged = heldout_data.read(adapted / "texts/validation").collection
     recipe = yaml.safe_load((adapted / "run/recipe.yaml").read_text())
     queries = picking(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
     def with_prompts(path: Path) -> Prompted:
         model = load_model(path)  # whose vectors are the library's, by the test above
         encode = {"query": model.encode_query, "document": model.encode_document}
-        return Prompted(Sides("query", "document", "query"), lambda side: Embedder(encode[side]))
+        return Prompted(Sides("query", "document", "query"), lambda side: EmbeddingSimilarity(encode[side]))
 
     for name, path in ((source.name, source), ("trained", adapted / "run/model")):
         assert mrr[name] == pytest.approx(mean_mrr(with_prompts(path), [judged]), abs=1e-3)

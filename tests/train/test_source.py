@@ -14,21 +14,21 @@ from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import save_model
 from clearspan.train.model.embedding import encode_texts
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import RecipeError
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 
 
-def trained_on(folder: Path, *overrides: str) -> Encoder:
+def trained_on(folder: Path, *overrides: str) -> TrainableEncoder:
     given = ["data.text.path=d", "output=o", f"model.path={folder}", "model.pooling=null", *overrides]
     encoder = build_encoder(load("mlm-only", given), load_tokenizer(folder))
     encoder.drop_mlm_head()
     return encoder
 
 
-def exported(encoder: Encoder, source: Path, folder: Path) -> SentenceTransformer:
+def exported(encoder: TrainableEncoder, source: Path, folder: Path) -> SentenceTransformer:
     save_model(encoder, load_tokenizer(source), folder, "")
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 

@@ -14,7 +14,7 @@ from clearspan.train.job import NOTHING_PICKS, notes
 from clearspan.train.learner import Learner
 from clearspan.train.options import RecipeError
 from clearspan.train.selection.model_selection import Judge
-from clearspan.train.selection.validation import HeldOut
+from clearspan.train.selection.validation import HeldOutExamples
 from tests.train.conftest import write_dataset
 
 DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs_dropout_prob=0.5"]
@@ -26,7 +26,7 @@ def held_folder(documents: list[list[int]], tokenizer_folder: Path, tmp_path_fac
     return write_dataset(tmp_path_factory.mktemp("held") / "validation", documents[-20:], tokenizer_folder)
 
 
-def built(overrides: Sequence[str]) -> tuple[Learner, HeldOut]:
+def built(overrides: Sequence[str]) -> tuple[Learner, HeldOutExamples]:
     recipe = load("demo", [*overrides, "training.eval_steps=2", "output=unused"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, _ = build_learner(recipe, datasets, 1, False)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from clearspan.common import terminal
-from clearspan.common.progress import Bar, duration
+from clearspan.common.progress import ProgressBar, duration
 
 BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 """tqdm's format, with the figures in place of the bar; what does not fit on the line is cut."""
@@ -58,7 +58,7 @@ class Display:
         self.warm = time.perf_counter()
         """The time after the first step, which includes start-up and is not counted."""
         is_hidden = quiet or not sys.stderr.isatty()
-        self.bar = Bar(total, "train", is_hidden, initial=step, dynamic_ncols=True, bar_format=BAR)
+        self.bar = ProgressBar(total, "train", is_hidden, initial=step, dynamic_ncols=True, bar_format=BAR)
 
     def tell(self, line: str) -> None:
         """Print a line, above the bar if there is one, unless the run is quiet."""

@@ -43,7 +43,7 @@ from clearspan.train.options import GIVEN, Recipe, RecipeError
 from clearspan.train.schedules import fraction_of_peak, whole
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.model_selection import SHOWN, Judge
-from clearspan.train.selection.validation import HeldOut
+from clearspan.train.selection.validation import HeldOutExamples
 
 # Disable DeepSpeed's compiled operations: on a CPU it would spend half a minute compiling an all-reduce that only its
 # inference uses, and every rank of every run would leave 66 MiB in /dev/shm.
@@ -97,7 +97,7 @@ class Trainer:
         feed: Feed,
         evaluate: DevScore | None,
         quiet: bool = False,
-        held_out: HeldOut | None = None,
+        held_out: HeldOutExamples | None = None,
     ) -> None:
         self.recipe, self.feed, self.quiet = recipe, feed, quiet
         self.judge = Judge(recipe, evaluate, held_out, quiet)

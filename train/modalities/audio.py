@@ -34,7 +34,7 @@ MIN_SHARE = 1e-9
 
 
 @dataclasses.dataclass
-class Config(ModalityConfig):
+class AudioConfig(ModalityConfig):
     """The paper's clips, without augmentation.
 
     Args:
@@ -78,20 +78,20 @@ class Config(ModalityConfig):
         return (MEL_BINS // self.patch_size) * (self.frames // self.patch_size) + 1
 
 
-class Audio(Modality):
+class AudioModality(Modality):
     """Log-mel spectrograms, float16 (n, views, frames, 128): (x - mean) / (2 std)."""
 
-    config: Config
+    config: AudioConfig
     columns = ("frames", "label")
 
-    def __init__(self, config: Config, mean: float, std: float) -> None:
+    def __init__(self, config: AudioConfig, mean: float, std: float) -> None:
         super().__init__(config)
         self.mean, self.std = mean, std
         self.views = config.views
         self.patches = config.patches
 
     @classmethod
-    def build(cls, config: Config, dataset: Dataset) -> Self:
+    def build(cls, config: AudioConfig, dataset: Dataset) -> Self:
         if not config.normalize:
             return cls(config, 0, 0.5)
         statistics = dataset.manifest.statistics
@@ -142,7 +142,7 @@ class Audio(Modality):
         return np.where(whether < self.config.mixup, shares, 1.0)
 
     def embedding(self, dim: int) -> nn.Module:
-        return PatchEmbedding(self.config, self.patches, dim)
+        return SpectrogramEmbedding(self.config, self.patches, dim)
 
 
 def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
@@ -159,7 +159,7 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
     return longer
 
 
-def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
+def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
     """Set a random stretch of mel bins and one of frames to 0, in place: frames (frames, 128), uniforms (4,)."""
     for axis, longest, length, start in ((1, config.freq_mask, *uniforms[:2]), (0, config.time_mask, *uniforms[2:])):
         size = int(length * (longest + 1))
@@ -167,12 +167,12 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
         frames[(slice(None),) * axis + (slice(first, first + size),)] = 0
 
 
-class PatchEmbedding(nn.Module):
+class SpectrogramEmbedding(nn.Module):
     """Patch embedding, float16 (n, frames, 128) -> (n, patches, dim): the class token, then the patches of the lowest
     mel bins in the order of time, then those of the bins above.
     """
 
-    def __init__(self, config: Config, patches: int, dim: int) -> None:
+    def __init__(self, config: AudioConfig, patches: int, dim: int) -> None:
         super().__init__()
         self.project = nn.Conv2d(1, dim, kernel_size=config.patch_size, stride=config.patch_size)
         self.cls_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, dim), std=0.02))

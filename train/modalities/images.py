@@ -36,7 +36,7 @@ DRAWS = 4 * CROP_TRIES + 11
 
 
 @dataclasses.dataclass
-class Config(ModalityConfig):
+class ImageConfig(ModalityConfig):
     """The published views of 224 x 224 pixels.
 
     Args:
@@ -80,14 +80,14 @@ class Config(ModalityConfig):
         return (self.image_size // self.patch_size) ** 2 + 1
 
 
-class Images(Modality):
+class ImageModality(Modality):
     """Two views of each image, uint8 (n, 2, image_size, image_size, 3)."""
 
-    config: Config
+    config: ImageConfig
     columns = ("image", "label")
     views = 2
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ImageConfig) -> None:
         super().__init__(config)
         self.patches = config.patches
 
@@ -115,10 +115,10 @@ class Images(Modality):
         return pixels, labels
 
     def embedding(self, dim: int) -> nn.Module:
-        return PatchEmbedding(self.config, dim)
+        return ImageEmbedding(self.config, dim)
 
 
-def view(image: Image.Image, uniforms: np.ndarray, config: Config) -> Image.Image:
+def view(image: Image.Image, uniforms: np.ndarray, config: ImageConfig) -> Image.Image:
     """Return a random view of an RGB image, image_size x image_size: uniforms (DRAWS,) in [0, 1)."""
     crops, (mirror, jitter, gray), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
     left, top, width, height = crop_box(image.size, crops.reshape(CROP_TRIES, 4), config.min_scale)
@@ -188,7 +188,7 @@ def color_tables() -> tuple[np.ndarray, np.ndarray]:
     return to_hsv, to_rgb
 
 
-class PatchEmbedding(nn.Module):
+class ImageEmbedding(nn.Module):
     """ViT's embeddings of normalized pixels: uint8 (n, size, size, 3) -> (n, patches, dim).
 
     Raises:
@@ -200,7 +200,7 @@ class PatchEmbedding(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, config: Config, dim: int) -> None:
+    def __init__(self, config: ImageConfig, dim: int) -> None:
         super().__init__()
         self.embeddings = _vit_embeddings(config, dim)
         width = int(self.embeddings.cls_token.shape[-1])
@@ -214,7 +214,7 @@ class PatchEmbedding(nn.Module):
         return embedded
 
 
-def _vit_embeddings(config: Config, dim: int) -> nn.Module:
+def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
     """Return ViT's patch, class and position embeddings, pretrained or random."""
     from transformers import AutoModel, ViTConfig, ViTModel
 

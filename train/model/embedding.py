@@ -14,13 +14,13 @@ from clearspan.common.encoder import packed_batches, stream
 from clearspan.common.encoder.packing import Packed
 from clearspan.common.encoder.tokens import LONGEST, PostProcessing, TokenReader
 from clearspan.common.special_tokens import read_special_as_text, spell_special
-from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.encoder import TrainableEncoder
 
 
 class EncoderInTraining:
     """An encoder in training as a model that embeds ids."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TrainableEncoder) -> None:
         self._encoder, self.dim = encoder, encoder.dim
         self.device: torch.device = encoder.base.device
 
@@ -33,7 +33,7 @@ class EncoderInTraining:
         return F.normalize(pooled, dim=1) if self._encoder.inference.normalize else pooled
 
 
-def reader_of(encoder: Encoder, tokenizer: Any) -> TokenReader:
+def reader_of(encoder: TrainableEncoder, tokenizer: Any) -> TokenReader:
     """Return what reads texts for an encoder, with a transformers tokenizer, as the exported model does."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     if not spell_special(backend, encoder.inference.prompts.values()):
@@ -47,7 +47,7 @@ def reader_of(encoder: Encoder, tokenizer: Any) -> TokenReader:
 
 
 def encode_texts(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     tokenizer: Any,
     texts: Sequence[str],
     batch_tokens: int = 16384,

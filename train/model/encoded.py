@@ -15,10 +15,10 @@ from clearspan.common.encoder.packing import Packed
 from clearspan.train.model.masking import Masked
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds, and a recipe is checked without it
-    from clearspan.train.model.encoder import Encoder
+    from clearspan.train.model.encoder import TrainableEncoder
 
 
-class Vectors:
+class SequenceVectors:
     """One fp32 vector a sequence, of all objectives' blocks.
 
     Args:
@@ -30,7 +30,7 @@ class Vectors:
         self.pooled, self.first, self.blocks = pooled, first, blocks
 
 
-class Forward(Vectors):
+class Forward(SequenceVectors):
     """The result of one forward, for all objectives; vectors are computed when the first objective reads them.
 
     Args:
@@ -42,7 +42,7 @@ class Forward(Vectors):
 
     def __init__(
         self,
-        encoder: "Encoder",
+        encoder: "TrainableEncoder",
         packed: Packed,
         hidden: Tensor,
         blocks: Mapping[str, slice],
@@ -71,14 +71,14 @@ class Encoded:
         dim: all but the first `dim` components of every vector are 0; 0: the vectors are whole.
     """
 
-    forward: Vectors
+    forward: SequenceVectors
     objective: str
     measured: bool = True
     pools: bool = True
     dim: int = 0
 
     @property
-    def encoder(self) -> "Encoder":
+    def encoder(self) -> "TrainableEncoder":
         return self._whole.encoder
 
     @property

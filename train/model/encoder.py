@@ -45,7 +45,7 @@ MAX_GRAPHS = 64
 gradient caching, validation."""
 
 
-class Encoder(nn.Module):
+class TrainableEncoder(nn.Module):
     """An HF encoder that takes packed batches, with pooling and, where the model has one, its masked-LM head.
 
     Args:

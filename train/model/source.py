@@ -55,7 +55,7 @@ class Given:
 
 
 @dataclasses.dataclass
-class Source:
+class ModelSource:
     """The contents of a model folder.
 
     `weights` is the folder of its transformer or table; `table` (V, h) fp32 that of a static model; `pooling` is None
@@ -70,7 +70,7 @@ class Source:
     token_weights: Tensor | None = None
 
 
-def read_source(folder: Path) -> Source:
+def read_source(folder: Path) -> ModelSource:
     """Return the contents of a local model folder.
 
     Raises:
@@ -78,7 +78,7 @@ def read_source(folder: Path) -> Source:
     """
     listed = read_modules(folder)
     if not listed:
-        return Source(folder)
+        return ModelSource(folder)
     # Imported late: sentence-transformers takes seconds.
     from sentence_transformers.sentence_transformer.modules import (
         Dense,
@@ -123,8 +123,8 @@ def read_source(folder: Path) -> Source:
     mode = "mean" if pooling is None else pooling.pooling_mode
     mode = mode if isinstance(mode, str) else "+".join(mode)
     if weighting is None:
-        return Source(listed[0].folder, table, mode, head, inference)
+        return ModelSource(listed[0].folder, table, mode, head, inference)
     weights = weighting.emb_layer.weight.detach()[:, 0].clone()
     if mode != "mean" or not (weights.isfinite() & (weights > 0)).all():
         raise EncoderError(f"{folder}: training keeps WordWeights only if they are positive, before mean pooling")
-    return Source(listed[0].folder, table, "weighted", head, inference, weights)
+    return ModelSource(listed[0].folder, table, "weighted", head, inference, weights)

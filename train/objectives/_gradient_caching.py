@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import sum_over_ranks
-from clearspan.train.model.encoded import Encoded, Vectors
+from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective
 
 
@@ -31,7 +31,7 @@ class Part:
         masked: the number of masked tokens on this rank, (), by the objective that masks them.
     """
 
-    vectors: Vectors | None
+    vectors: SequenceVectors | None
     contexts: Mapping[str, Any]
     masked: Mapping[str, Tensor]
 
@@ -56,7 +56,7 @@ class Cached:
     parameters: list[tuple[nn.Parameter, Tensor]]
     shares: dict[str, Tensor]
 
-    def pull(self, vectors: Vectors) -> Tensor:
+    def pull(self, vectors: SequenceVectors) -> Tensor:
         """Return a scalar of value 0 whose gradient is that of the contrastive losses.
 
         Args:
@@ -111,7 +111,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
     ]
 
 
-def joined(parts: Sequence[Vectors]) -> Vectors:
+def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
     """Return the vectors of several micro-batches as those of one: each block's rows are together, in their order."""
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
@@ -122,14 +122,14 @@ def joined(parts: Sequence[Vectors]) -> Vectors:
         first += [part.first[part.blocks[name]] for part in parts]
         begin, end = end, sum(map(len, pooled))
         blocks[name] = slice(begin, end)
-    return Vectors(torch.cat(pooled), torch.cat(first), blocks)
+    return SequenceVectors(torch.cat(pooled), torch.cat(first), blocks)
 
 
-def _leaves(part: Part) -> Vectors:
+def _leaves(part: Part) -> SequenceVectors:
     """Return a micro-batch's vectors as leaves, by which the losses are differentiated."""
     assert part.vectors is not None
     pooled, first = part.vectors.pooled.detach(), part.vectors.first.detach()
-    return Vectors(pooled.requires_grad_(), first.requires_grad_(), part.vectors.blocks)
+    return SequenceVectors(pooled.requires_grad_(), first.requires_grad_(), part.vectors.blocks)
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:

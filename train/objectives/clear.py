@@ -46,7 +46,7 @@ SAMPLE = 1024
 
 
 @dataclasses.dataclass
-class Config(NTXentConfig):
+class ClearConfig(NTXentConfig):
     """CLEAR's numbers (section 4.1).
 
     The paper states neither the temperature nor the head's size, but takes loss and head from SimCLR (Chen et al.
@@ -131,7 +131,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
             )
 
 
-def can_make(config: Config, setting: Setting) -> bool:
+def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether views can be made on the fly, or the recipe asks for that by naming synonyms."""
     if config.synonyms:
         return True
@@ -145,7 +145,7 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
     return Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
 
 
-def find_synonyms(config: Config, setting: Setting) -> dict[str, list[str]]:
+def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
     """Return the recipe's synonyms, or else those that the shards' views were made with.
 
     Raises:
@@ -200,7 +200,7 @@ class FreshViews:
 
     columns = ("tokens",)
 
-    def __init__(self, config: Config, setting: Setting, stored: int = 0) -> None:
+    def __init__(self, config: ClearConfig, setting: Setting, stored: int = 0) -> None:
         augmentation = config.augmentation
         synonyms = find_synonyms(config, setting) if augmentation.substitutes else None
         tokenizer = _tokenizer(setting.dataset)
@@ -232,16 +232,16 @@ class Clear(ContrastiveObjective):
     mean too, does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
     """
 
-    config: Config
+    config: ClearConfig
     masks_equal = True
 
-    def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
+    def __init__(self, config: ClearConfig, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
         self.pools, self.views = config.pool == "mean", views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
-    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+    def build(cls, config: ClearConfig, setting: Setting, earlier: Sequence[Objective]) -> Self:
         if config.pool == "mean" and setting.pooling != "mean":
             raise ValueError(
                 f"pool: mean needs a model that pools by the mean, and this one has {setting.pooling} pooling: set "

@@ -47,7 +47,7 @@ OWN = "sequences"
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class MlmConfig(ObjectiveConfig):
     """15 % of tokens; of those 80 % become the mask token, 10 % a random token, 10 % stay.
 
     Args:
@@ -82,10 +82,10 @@ class MaskedLM(TokenObjective):
         moments: mean and variance of the tokens that an example has in another objective's block.
     """
 
-    config: Config
+    config: MlmConfig
 
     def __init__(
-        self, config: Config, setting: Setting, block: str, moments: tuple[float, float] | None = None
+        self, config: MlmConfig, setting: Setting, block: str, moments: tuple[float, float] | None = None
     ) -> None:
         super().__init__(config, setting)
         self.block = block
@@ -98,7 +98,7 @@ class MaskedLM(TokenObjective):
         self.moments = moments or self._own_moments()
 
     @classmethod
-    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+    def build(cls, config: MlmConfig, setting: Setting, earlier: Sequence[Objective]) -> Self:
         block = config.input
         if setting.special.mask is None:
             raise ValueError("the tokenizer has no mask token; add one and build the shards again")

@@ -38,7 +38,7 @@ BLOCKS = ("first", "second")
 
 
 @dataclasses.dataclass
-class Config(ContrastiveConfig):
+class PatchesConfig(ContrastiveConfig):
     """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. define it.
 
     Args:
@@ -66,16 +66,16 @@ class PatchContrast(ContrastiveObjective):
     SimCLR: its other view is its only positive.
     """
 
-    config: Config
+    config: PatchesConfig
     masks_equal = True
 
-    def __init__(self, config: Config, setting: Setting, modality: Modality) -> None:
+    def __init__(self, config: PatchesConfig, setting: Setting, modality: Modality) -> None:
         super().__init__(config, setting)
         self.modality = modality
         self.classes = classes.names(setting.dataset.folder, setting.dataset.manifest)
 
     @classmethod
-    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+    def build(cls, config: PatchesConfig, setting: Setting, earlier: Sequence[Objective]) -> Self:
         manifest = setting.dataset.manifest
         if setting.modality is None:
             raise ValueError(

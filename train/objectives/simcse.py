@@ -42,7 +42,7 @@ OF_ROW = "row/"
 
 
 @dataclasses.dataclass
-class Config(ContrastiveConfig):
+class SimcseConfig(ContrastiveConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, hard negatives without extra weight.
 
     Args:
@@ -102,10 +102,10 @@ class SimCSE(ContrastiveObjective):
         columns: the shards' columns to read, `tokens` first.
     """
 
-    config: Config
+    config: SimcseConfig
     masks_equal = True
 
-    def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
+    def __init__(self, config: SimcseConfig, setting: Setting, columns: Sequence[str]) -> None:
         super().__init__(config, setting)
         self.read = tuple(columns)
         self.sources = {sort: of_sort(sort, self.read) for sort in DRAWN}
@@ -116,7 +116,7 @@ class SimCSE(ContrastiveObjective):
         self.capacity = min(longest, setting.capacity)
 
     @classmethod
-    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+    def build(cls, config: SimcseConfig, setting: Setting, earlier: Sequence[Objective]) -> Self:
         if 0 < config.max_tokens <= setting.special.count:
             raise ValueError(
                 f"max_tokens {config.max_tokens} leaves no room for text beside the "

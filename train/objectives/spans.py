@@ -29,7 +29,7 @@ from clearspan.train.objectives import (
 
 
 @dataclasses.dataclass
-class Config(NTXentConfig):
+class SpansConfig(NTXentConfig):
     """DeCLUTR's numbers (sections 3.2 and 4.1).
 
     A head and a memory are ablations of its first version (arXiv 2006.03659v1, Figure S1): a head without biases, a
@@ -74,10 +74,10 @@ class SpanContrast(ContrastiveObjective):
     With a head, each span is projected first and the projections are averaged, as in the published code.
     """
 
-    config: Config
+    config: SpansConfig
     masks_equal = True
 
-    def __init__(self, config: Config, setting: Setting) -> None:
+    def __init__(self, config: SpansConfig, setting: Setting) -> None:
         super().__init__(config, setting)
         check_capacity(config.sampler, setting)
         self.memory = Memory(config.memory, self.head_dim)

@@ -17,10 +17,10 @@ from typing import Any
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.records import DataError, MissingDataError
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.narrowed import narrowed
-from clearspan.eval.data.retrieval import Collection
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
@@ -77,16 +77,18 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     for _, validation in folders:
         # Complains before training of what cannot be ranked.
-        heldout.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
+        heldout_data.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
 
     @functools.cache  # read by the rank that evaluates, when it first does
-    def collections() -> list[Collection]:
+    def collections() -> list[RetrievalSet]:
         return [picking(*each, recipe.training.eval_texts) for each in folders]
 
-    return lambda encoded, prompts: mean_mrr(Prompted(prompts, lambda prompt: Embedder(encoded(prompt))), collections())
+    return lambda encoded, prompts: mean_mrr(
+        Prompted(prompts, lambda prompt: EmbeddingSimilarity(encoded(prompt))), collections()
+    )
 
 
-def picking(path: str, validation: str, most: int) -> Collection:
+def picking(path: str, validation: str, most: int) -> RetrievalSet:
     """Return the queries that pick checkpoints of a dataset, at most `most` / 2, among at most `most` of its texts.
 
     Args:
@@ -95,5 +97,5 @@ def picking(path: str, validation: str, most: int) -> Collection:
     Raises:
         DataError: a dataset is damaged, or has too few held-out texts.
     """
-    held = heldout.read_dataset(validation, max(most // 2, heldout.FEWEST_TEXTS), True, path, MOST_LOOKED_AT)
+    held = heldout_data.read_dataset(validation, max(most // 2, heldout_data.FEWEST_TEXTS), True, path, MOST_LOOKED_AT)
     return narrowed(held.collection, most)

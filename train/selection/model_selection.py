@@ -13,7 +13,7 @@ import torch
 from clearspan.train.collectives import sum_over_ranks, world
 from clearspan.train.options import DEV, GIVEN, Recipe
 from clearspan.train.selection.dev_score import DevScore
-from clearspan.train.selection.validation import PREFIX, HeldOut
+from clearspan.train.selection.validation import PREFIX, HeldOutExamples
 
 SHOWN = (DEV, f"{PREFIX}loss")
 """The figures that measure how good a checkpoint is."""
@@ -24,7 +24,7 @@ class Judge:
 
     Args:
         evaluate: scores the trained module on rank 0; higher is better. Without it, the held-out loss decides, if it
-            can (`HeldOut.judging`).
+            can (`HeldOutExamples.judging`).
         held_out: examples that training leaves out; their losses are logged.
 
     Attributes:
@@ -34,7 +34,9 @@ class Judge:
         given: whether that is the figure of the model as given.
     """
 
-    def __init__(self, recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None, quiet: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, evaluate: DevScore | None, held_out: HeldOutExamples | None, quiet: bool
+    ) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
         self.enabled = bool(recipe.training.eval_steps and (evaluate or held_out))
         self.picks = self.enabled and bool(evaluate or (held_out and held_out.judging))

@@ -23,7 +23,7 @@ from clearspan.train.objectives._gradient_caching import Cached
 PREFIX = "validation/"
 
 
-class HeldOut:
+class HeldOutExamples:
     """The held-out examples of a run.
 
     Args:

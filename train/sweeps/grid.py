@@ -31,7 +31,7 @@ Axis = dict[str, list[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class GridRun:
     """One combination: the name of its folder, and the values of the axes' keys, written as in an override."""
 
     name: str
@@ -65,7 +65,7 @@ class Grid:
         kept = [new.pop(next(iter(axis)), axis) for axis in self.grid]
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[GridRun]:
         """Return every combination.
 
         Raises:
@@ -79,12 +79,12 @@ class Grid:
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: keep one") for key in keys),
         )
         short = short_names(keys)
-        runs: dict[str, Run] = {}
+        runs: dict[str, GridRun] = {}
         for points in itertools.product(*map(_points, self.grid)):
             settings = {key: value for point in points for key, value in point.items()}
             name = ",".join(f"{short[key]}={slug(value)}" for key, value in settings.items())
             refuse((name in runs, f"the grid has the run {name} twice: give each value once"))
-            runs[name] = Run(name, {RECIPE: self.recipe, **settings})
+            runs[name] = GridRun(name, {RECIPE: self.recipe, **settings})
         return list(runs.values())
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.eval.details import Table
-from clearspan.eval.report.figures import Bar, Bars, best_first, text_bars
+from clearspan.eval.report.figures import Bars, ScoreBar, best_first, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.curves import LOSS, NEVER_BETTER, learning_curves, never_better
@@ -110,7 +110,7 @@ def _named(differs: Mapping[str, Sequence[str]]) -> str:
 def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
     """Return the runs by the figure that ranks them, best first."""
     values = {name: float(figures.get(chosen.figure, "nan")) for name, figures in by_run.items()}
-    rows = best_first([Bar(name, value) for name, value in values.items()], chosen.more_is_better)
+    rows = best_first([ScoreBar(name, value) for name, value in values.items()], chosen.more_is_better)
     best = rows[0].value if rows else math.nan
     sense = "" if chosen.more_is_better else ", less is better"
     return Bars([row._replace(is_strong=row.value == best) for row in rows], f"{chosen.figure}{sense}")

@@ -30,7 +30,7 @@ from clearspan.train.curves import lines_up_to
 from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
-from clearspan.train.sweeps.grid import RECIPE, Grid, Run, Sweep, short_names
+from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
 
 EVAL, TABLE = "eval", "table.csv"
 
@@ -67,7 +67,7 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     return sweep, overrides
 
 
-def recipe_of(run: Run, output: Path, overrides: Sequence[str]) -> Recipe:
+def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
     """Return a run's recipe.
 
     Raises:
@@ -77,7 +77,7 @@ def recipe_of(run: Run, output: Path, overrides: Sequence[str]) -> Recipe:
         return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
 
 
-def train(run: Run, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
+def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
     """Train a run to its end, or continue it; do nothing if it has finished.
 
     Args:
@@ -153,7 +153,7 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
     }
 
 
-def rows_of(runs: Sequence[Run], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
+def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
     """Return a table's headings and rows: each run, the values of the grid's keys, and its figures as text."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
@@ -208,7 +208,7 @@ def sweep(options: Sweep) -> int:
     failed: list[str] = []
     of_run = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
 
-    def figures_of(run: Run) -> dict[str, str]:
+    def figures_of(run: GridRun) -> dict[str, str]:
         """Train and evaluate a run; return its scores as text, or nothing if it failed."""
         folder = options.output / run.name
         try:

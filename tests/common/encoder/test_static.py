@@ -69,7 +69,7 @@ def test_a_static_folder_encodes_as_its_library_does(
     folder = configured(made(tokenizer, *after), **settings)
     model, theirs = load(folder), SentenceTransformer(str(folder), device="cpu")
     theirs[0].tokenizer.encode_special_tokens = True
-    assert isinstance(model, static.StaticModel) and model._tokenizer.is_fast is (tokenizer != "truncating")
+    assert isinstance(model, static.StaticEncoder) and model._tokenizer.is_fast is (tokenizer != "truncating")
     assert (model.name, model.dim) == (folder.parent.name, settings.get("truncate_dim", 16))
     embedded = model.embed(texts)
     np.testing.assert_allclose(embedded.vectors, theirs.encode(texts), atol=1e-5)

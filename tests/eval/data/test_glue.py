@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.glue import LAYOUTS, read_glue
+from clearspan.eval.data.glue_data import LAYOUTS, read_glue
 
 
 @pytest.mark.parametrize(

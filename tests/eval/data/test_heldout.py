@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from clearspan.common.records import DataError, MissingDataError
-from clearspan.eval.data import heldout
+from clearspan.eval.data import heldout_data
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
-from clearspan.eval.data.heldout import read, read_all, read_dataset
+from clearspan.eval.data.heldout_data import read, read_all, read_dataset
 from clearspan.eval.data.heldout_folders import find
 from clearspan.pipelines.api import make_dataset
 from clearspan.shards import KINDS, Dataset, Manifest
@@ -141,11 +141,11 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     options = {"tokenizer": tokenizer, "min_tokens": 16, "holdout_fraction": 0.8, "quiet": True}
     make_dataset("documents", path, tmp_path / "shards", **options)
     part = tmp_path / "shards" / "validation"
-    rows = heldout._of_dataset(part, None).held
+    rows = heldout_data._of_dataset(part, None).held
     assert len(rows) == Dataset(part).num_examples > 100
     halves: tuple[set[str], set[str]] = (set(), set())
     for _, (each,) in rows:
-        halves[heldout.is_of_picking_half(each)].add(" ".join(each.casefold().split()))
+        halves[heldout_data.is_of_picking_half(each)].add(" ".join(each.casefold().split()))
     assert not halves[0] & halves[1] and min(map(len, halves)) > 10
     held = read(part)
     assert held.picking is not None and held.picking.documents is held.collection.documents
@@ -174,7 +174,7 @@ def test_what_holds_no_held_out_text_is_one_line(
     shutil.copytree(sentence_shards, few)
     assert find(tmp_path) == {"heldout/few": few}
     assert len(read(few).collection.queries) + len(read_dataset(few, picking=True).collection.queries) == 30
-    monkeypatch.setattr(heldout, "FEWEST_TEXTS", 41)  # 10 of the 40 are shorter
+    monkeypatch.setattr(heldout_data, "FEWEST_TEXTS", 41)  # 10 of the 40 are shorter
     with pytest.raises(DataError, match=r"of at least 8 words are too few to rank, 41 are needed: hold out more"):
         read(few)
     next(few.glob("*.tar")).write_bytes(b"damaged")

@@ -8,18 +8,18 @@ from bm25s import BM25
 
 from clearspan.common.words import words
 from clearspan.eval.data.narrowed import narrowed
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 
 
 @pytest.fixture(scope="module")
-def collection(shared_data: Path) -> Collection:
+def collection(shared_data: Path) -> RetrievalSet:
     """Sentences of Wikipedia, the first twenty found by some of their words."""
     texts = (shared_data / "sentences/wiki1m_head_11914.txt").read_text("utf-8").splitlines()[:400]
     right = [np.array([row]) for row in range(20)]
-    return Collection(texts, [" ".join(text.split()[1:9:2]) for text in texts[:20]], right, right)
+    return RetrievalSet(texts, [" ".join(text.split()[1:9:2]) for text in texts[:20]], right, right)
 
 
-def test_the_right_texts_and_the_nearest_by_words_are_kept(collection: Collection) -> None:
+def test_the_right_texts_and_the_nearest_by_words_are_kept(collection: RetrievalSet) -> None:
     few = narrowed(collection, 100)
     assert len(few.documents) == 100 and few.queries == collection.queries
     for row, (relevant,) in enumerate(few.relevant):
@@ -33,8 +33,8 @@ def test_the_right_texts_and_the_nearest_by_words_are_kept(collection: Collectio
     assert twice.documents == few.documents
 
 
-def test_as_many_as_there_are_stay_and_right_ones_always_do(collection: Collection) -> None:
+def test_as_many_as_there_are_stay_and_right_ones_always_do(collection: RetrievalSet) -> None:
     assert narrowed(collection, 400) is collection
     assert narrowed(collection, 5).documents == collection.documents[:20]
-    strange = Collection(collection.documents, ["zzzz qqqq"], collection.relevant[:1], collection.grades[:1])
+    strange = RetrievalSet(collection.documents, ["zzzz qqqq"], collection.relevant[:1], collection.grades[:1])
     assert len(narrowed(strange, 30).documents) == 30, "others fill up where no word is shared"

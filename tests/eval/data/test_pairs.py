@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.sts import Pairs, read_pairs
+from clearspan.eval.data.sts_data import ScoredPairs, read_pairs
 
 
 def written(folder: Path, content: str | bytes, name: str = "pairs.csv") -> Path:
@@ -14,7 +14,7 @@ def written(folder: Path, content: str | bytes, name: str = "pairs.csv") -> Path
     return path
 
 
-def rows(pairs: Pairs) -> list[tuple[str, str, float]]:
+def rows(pairs: ScoredPairs) -> list[tuple[str, str, float]]:
     return list(zip(pairs.left, pairs.right, pairs.gold.tolist(), strict=True))
 
 

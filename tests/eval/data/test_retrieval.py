@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.retrieval import Collection, read_collection, read_cranfield, read_flickr8k, read_trecqa
+from clearspan.eval.data.retrieval_data import RetrievalSet, read_collection, read_cranfield, read_flickr8k, read_trecqa
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
@@ -121,7 +121,7 @@ CRANFIELD = {
     ],
 )
 def test_a_malformed_published_file_is_named_with_its_line(
-    tmp_path: Path, read: Callable[[Path], Collection], file: str, content: str, message: str
+    tmp_path: Path, read: Callable[[Path], RetrievalSet], file: str, content: str, message: str
 ) -> None:
     for name, whole in CRANFIELD.items():
         (tmp_path / name).write_text(whole)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.data.sts_data import ScoredPairs, read_sick, read_sts_subset, read_stsb
 
 
-def subset(folder: Path, sentences: bytes, gold: bytes) -> Pairs:
+def subset(folder: Path, sentences: bytes, gold: bytes) -> ScoredPairs:
     (folder / "STS.input.headlines.txt").write_bytes(sentences)
     (folder / "STS.gs.headlines.txt").write_bytes(gold)
     return read_sts_subset(folder, "headlines")
@@ -80,7 +80,7 @@ HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgmen
     ],
 )
 def test_a_malformed_table_is_named_with_file_and_line(
-    tmp_path: Path, read: Callable[[Path], Pairs], content: str, message: str
+    tmp_path: Path, read: Callable[[Path], ScoredPairs], content: str, message: str
 ) -> None:
     (tmp_path / "table").write_text(content)
     with pytest.raises(DataError, match=message):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearspan.eval.fit.classifiers import Fold, Problem, Settings, fit
+from clearspan.eval.fit.classifiers import ClassifierSettings, Fold, Problem, fit
 from clearspan.eval.fit.features import PairRows, of_pairs, of_sentences
 
 NUM, DIM, CLASSES = 300, 12, 3
@@ -22,7 +22,7 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
     return rows.astype(np.float32), (rows @ random.normal(size=(DIM, CLASSES)) + noise).argmax(1)
 
 
-def plain(rows: np.ndarray, labels: np.ndarray, fold: Fold, l2: float, settings: Settings) -> tuple:
+def plain(rows: np.ndarray, labels: np.ndarray, fold: Fold, l2: float, settings: ClassifierSettings) -> tuple:
     """Train one classifier as SentEval does, with autograd, and return (model, dev accuracy, passes)."""
     x, y = torch.from_numpy(rows), torch.from_numpy(labels)
     np.random.seed(1111)
@@ -72,16 +72,16 @@ def folds() -> list[Fold]:
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(tenacity=1, epoch_size=2),
-        Settings("rmsprop", 128, 2, 1),
-        Settings(tenacity=1, epoch_size=2, num_hidden=7),
-        Settings(tenacity=1, epoch_size=2, num_hidden=20, dropout=0.2),
-        Settings("rmsprop", 128, 2, 1, num_hidden=7, dropout=0.1),
-        Settings(tenacity=50, epoch_size=1, max_epoch=5),
+        ClassifierSettings(tenacity=1, epoch_size=2),
+        ClassifierSettings("rmsprop", 128, 2, 1),
+        ClassifierSettings(tenacity=1, epoch_size=2, num_hidden=7),
+        ClassifierSettings(tenacity=1, epoch_size=2, num_hidden=20, dropout=0.2),
+        ClassifierSettings("rmsprop", 128, 2, 1, num_hidden=7, dropout=0.1),
+        ClassifierSettings(tenacity=50, epoch_size=1, max_epoch=5),
     ],
     ids=["adam", "rmsprop", "hidden", "dropout", "hidden-rmsprop", "max-epoch"],
 )
-def test_every_fit_is_the_one_that_is_trained_alone(settings: Settings) -> None:
+def test_every_fit_is_the_one_that_is_trained_alone(settings: ClassifierSettings) -> None:
     rows, labels = problem()
     features = of_sentences(rows)
     fits = fit(Problem(features, labels, CLASSES), folds(), np.array([GRID] * 5), settings)
@@ -109,7 +109,7 @@ def test_training_leaves_the_global_generators_alone() -> None:
     expected = torch.rand(1), np.random.rand()
     torch.manual_seed(5)
     np.random.seed(5)
-    settings = Settings(max_epoch=0, num_hidden=3, dropout=0.5)
+    settings = ClassifierSettings(max_epoch=0, num_hidden=3, dropout=0.5)
     fit(Problem(of_sentences(rows), labels, CLASSES), folds()[:1], np.array([GRID]), settings)
     assert (torch.rand(1), np.random.rand()) == expected
 
@@ -141,4 +141,4 @@ def test_what_is_not_finite_counts_as_0() -> None:
 def test_a_fold_without_dev_rows_is_refused() -> None:
     rows, labels = problem()
     with pytest.raises(ValueError, match="no training rows or no dev rows"):
-        fit(Problem(of_sentences(rows), labels, CLASSES), [Fold(np.arange(19))], np.array([GRID]), Settings())
+        fit(Problem(of_sentences(rows), labels, CLASSES), [Fold(np.arange(19))], np.array([GRID]), ClassifierSettings())

@@ -5,21 +5,21 @@ import pytest
 from sklearn.model_selection import StratifiedKFold
 
 from clearspan.eval.fit import protocols
-from clearspan.eval.fit.classifiers import Fits, Fold, Problem, Settings
+from clearspan.eval.fit.classifiers import ClassifierSettings, Fits, Fold, Problem
 from clearspan.eval.fit.features import of_sentences
 from clearspan.eval.fit.folds import too_few
-from clearspan.eval.fit.protocols import L2, PROTOCOLS, Protocol, Trainer
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, Protocol
 
 NUM = 40
 LABELS = np.array([0, 1] * (NUM // 2))
 
 
-class Recorded(Trainer):
+class Recorded(FitInputs):
     """A trainer without fits: it has preset dev accuracies and predicts class 1 for every row."""
 
     def __init__(self, splits: dict[str, np.ndarray], dev_accuracies: list[np.ndarray], num_folds: int = 2) -> None:
         features = of_sentences(np.zeros((NUM, 3), np.float32))
-        super().__init__(Problem(features, LABELS, 2, splits), Protocol(num_folds, Settings()), seed=7)
+        super().__init__(Problem(features, LABELS, 2, splits), Protocol(num_folds, ClassifierSettings()), seed=7)
         self.__dict__["told"], self.__dict__["asked"] = dev_accuracies, []
 
     def fit(self, folds: list[Fold], l2: np.ndarray) -> Fits:
@@ -86,8 +86,8 @@ def test_accuracies_are_compared_after_rounding_to_two_decimals() -> None:
 
 
 def test_the_protocols_are_senteval_s() -> None:
-    assert PROTOCOLS["full"] == Protocol(10, Settings("adam", 64, 5, 4, 200))
-    assert PROTOCOLS["fast"] == Protocol(5, Settings("rmsprop", 128, 3, 2, 200))
+    assert PROTOCOLS["full"] == Protocol(10, ClassifierSettings("adam", 64, 5, 4, 200))
+    assert PROTOCOLS["fast"] == Protocol(5, ClassifierSettings("rmsprop", 128, 3, 2, 200))
     assert L2 == (1e-5, 1e-4, 1e-3, 1e-2)
 
 

@@ -9,16 +9,16 @@ from bm25s import BM25
 
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.words import words
-from clearspan.eval.data.retrieval import Collection, read_cranfield
+from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
 from clearspan.eval.models import ranks
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.hybrid import Hybrid
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.similarity import UnscoredError, products
 
 
 @pytest.fixture(scope="module")
-def cranfield(shared_data: Path) -> Collection:
+def cranfield(shared_data: Path) -> RetrievalSet:
     """1,400 abstracts and 225 queries, of which the first ten are kept, and one whose words no abstract holds."""
     whole = read_cranfield(shared_data / "retrieval/cranfield")
     queries = [*whole.queries[:9], "zyzzyva qwxy"]
@@ -37,10 +37,10 @@ def z(scores: np.ndarray) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [HYBRID_WEIGHT, 0.0, 1.0])
 def test_the_scores_are_those_of_scoring_each_query_alone(
-    weight: float, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
+    weight: float, cranfield: RetrievalSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "BLOCK_SCORES", 3 * 1400)
-    made = products(*Hybrid(Embedder(letters), weight).ranking(cranfield.queries, cranfield.documents))
+    made = products(*Hybrid(EmbeddingSimilarity(letters), weight).ranking(cranfield.queries, cranfield.documents))
     index = BM25()
     index.index([words(text.lower()) for text in cranfield.documents], show_progress=False)
     rows = letters(cranfield.documents)
@@ -53,7 +53,7 @@ def test_the_scores_are_those_of_scoring_each_query_alone(
 
 
 def test_tasks_without_documents_are_not_scored() -> None:
-    made = Hybrid(Embedder(letters))
+    made = Hybrid(EmbeddingSimilarity(letters))
     with pytest.raises(UnscoredError, match="which a baseline or a hybrid does not have"):
         made.embed(["a"])
     with pytest.raises(UnscoredError, match="scores pairs, and a hybrid ranks documents"):

@@ -11,16 +11,16 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from clearspan.common.stemming import PLAIN, Words
 from clearspan.common.words import words
-from clearspan.eval.data.retrieval import Collection, read_cranfield
+from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
 from clearspan.eval.models.similarity import UnscoredError
 from clearspan.eval.tasks import geometry, retrieval
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 
 @pytest.fixture(scope="module")
-def cranfield(shared_data: Path) -> Collection:
+def cranfield(shared_data: Path) -> RetrievalSet:
     """1,400 abstracts, two of them empty, and 225 queries."""
     return read_cranfield(shared_data / "retrieval/cranfield")
 
@@ -28,7 +28,7 @@ def cranfield(shared_data: Path) -> Collection:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "vectorizer"), [("bow", CountVectorizer()), ("tfidf", TfidfVectorizer())])
 def test_cosines_are_those_of_scikit_learn(
-    name: str, vectorizer: CountVectorizer | TfidfVectorizer, cranfield: Collection
+    name: str, vectorizer: CountVectorizer | TfidfVectorizer, cranfield: RetrievalSet
 ) -> None:
     queries, documents = Lexical(name).ranking(cranfield.queries, cranfield.documents)
     assert issparse(queries) and issparse(documents)
@@ -45,7 +45,7 @@ def test_a_stemmer_finds_other_forms_of_a_word() -> None:
 
 
 @pytest.mark.slow
-def test_bm25_scores_are_those_of_bm25s(cranfield: Collection) -> None:
+def test_bm25_scores_are_those_of_bm25s(cranfield: RetrievalSet) -> None:
     queries, documents = Lexical("bm25").ranking(cranfield.queries, cranfield.documents)
     assert issparse(queries) and issparse(documents)
     index = BM25()
@@ -59,7 +59,7 @@ def test_bm25_scores_are_those_of_bm25s(cranfield: Collection) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_search_of_sparse_vectors_is_one_of_the_same_dense(
-    name: str, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
+    name: str, cranfield: RetrievalSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, documents = Lexical(name).ranking(cranfield.queries, cranfield.documents)
     monkeypatch.setattr(retrieval, "_BLOCK_SCORES", 50 * 1400)
@@ -70,7 +70,7 @@ def test_a_search_of_sparse_vectors_is_one_of_the_same_dense(
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_pairs_are_compared_in_both_directions_and_by_subset(name: str, cranfield: Collection) -> None:
+def test_pairs_are_compared_in_both_directions_and_by_subset(name: str, cranfield: RetrievalSet) -> None:
     left, right = cranfield.documents[:40], cranfield.documents[40:80]
     whole = Lexical(name).pairs({"all": (left, right)})["all"]
     swapped = Lexical(name).pairs({"a": (right[:10], left[:10]), "b": (right[10:], left[10:])})
@@ -84,12 +84,12 @@ def test_pairs_are_compared_in_both_directions_and_by_subset(name: str, cranfiel
 def test_a_task_that_takes_embeddings_is_not_scored(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
     with pytest.raises(UnscoredError, match=r"embeddings, which a baseline or a hybrid does not have"):
-        task.score(Run(Lexical("tfidf")))
+        task.score(TaskContext(Lexical("tfidf")))
     with pytest.raises(UnscoredError, match="embeddings"):
         Lexical("bm25").embed(["a text"])
 
 
 def test_texts_without_words_are_not_compared() -> None:
-    collection = Collection(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
+    collection = RetrievalSet(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
     with pytest.raises(UnscoredError, match="no word of two letters, which the baseline bow compares"):
-        RetrievalTask("none", collection).score(Run(Lexical("bow")))
+        RetrievalTask("none", collection).score(TaskContext(Lexical("bow")))

@@ -5,7 +5,7 @@ import pytest
 
 from clearspan.common.encoder import embedder
 from clearspan.common.encoder.prompts import Sides
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.prompted import Prompted
 
 
@@ -18,7 +18,7 @@ def test_the_time_of_an_embedding_follows_from_a_few_texts(monkeypatch: pytest.M
         return np.eye(4, dtype=np.float32)[np.arange(len(texts)) % 4]  # type: ignore[arg-type]
 
     monkeypatch.setattr(embedder.time, "perf_counter", lambda: now[0])
-    model = Prompted(Sides("", "", ""), lambda _: Embedder(encode))
+    model = Prompted(Sides("", "", ""), lambda _: EmbeddingSimilarity(encode))
     texts = [f"text {number}" for number in range(1000)]
     assert model.expected_s(texts) == pytest.approx(500)
     assert embedded[0] < 100, "most are left to the work itself"

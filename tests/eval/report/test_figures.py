@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.eval.report.figures import Bar, Bars, Curve, Curves, best_first, drawn, text_bars, ticks, write_svg
+from clearspan.eval.report.figures import Bars, Curve, Curves, ScoreBar, best_first, drawn, text_bars, ticks, write_svg
 from clearspan.eval.report.html import Section, write_report
 
 SVG = "{http://www.w3.org/2000/svg}"
-TRAINED = Bar("trained + BM25", 45.1, 43.0, 47.2, "weight 0.70", True)
-BM25 = Bar("BM25", 40.9, 39.0, 43.0)
-BARS = Bars([TRAINED, BM25, Bar("collapsed", math.nan)], "MRR, % (among 26,108 texts)", "Titles find their texts")
+TRAINED = ScoreBar("trained + BM25", 45.1, 43.0, 47.2, "weight 0.70", True)
+BM25 = ScoreBar("BM25", 40.9, 39.0, 43.0)
+BARS = Bars([TRAINED, BM25, ScoreBar("collapsed", math.nan)], "MRR, % (among 26,108 texts)", "Titles find their texts")
 CURVES = Curves(
     [Curve("static", [(0, 20.0), (25, 38.5), (50, 37.0)], 1), Curve("transformer", [(0, 12.0), (50, 23.25)])],
     "step",
@@ -65,7 +65,7 @@ def test_an_interval_reaches_from_its_low_to_its_high_on_the_bars_scale(tmp_path
 
 
 def test_a_negative_score_reaches_to_the_left_of_zero(tmp_path: Path) -> None:
-    worse, better = svg(Bars([Bar("worse", -10.0), Bar("better", 30.0)]), tmp_path).iter(f"{SVG}rect")
+    worse, better = svg(Bars([ScoreBar("worse", -10.0), ScoreBar("better", 30.0)]), tmp_path).iter(f"{SVG}rect")
     assert (percent(worse, "x"), percent(worse, "width")) == (0, 25)
     assert (percent(better, "x"), percent(better, "width")) == (25, 75)
 
@@ -107,13 +107,13 @@ def test_a_page_holds_its_figures_inline_under_their_captions(tmp_path: Path) ->
 
 def test_a_long_name_is_cut_in_the_middle_and_whole_in_the_tooltip(tmp_path: Path) -> None:
     name = "runs/2026-11-26/all-MiniLM-L6-v2-with-hard-negatives/model"
-    group = next(svg(Bars([Bar(name, 1.0)]), tmp_path).iter(f"{SVG}g"))
+    group = next(svg(Bars([ScoreBar(name, 1.0)]), tmp_path).iter(f"{SVG}g"))
     assert texts(group)[0] == "runs/2026-11-26…negatives/model"[:15] + "…" + name[-16:]
     assert group.findtext(f"{SVG}title") == f"{name} 1.00"
 
 
 def test_the_best_are_first_and_undefined_ones_last() -> None:
-    rows = [Bar("a", math.nan), Bar("b", 1.0), Bar("c", 3.0), Bar("d", 3.0)]
+    rows = [ScoreBar("a", math.nan), ScoreBar("b", 1.0), ScoreBar("c", 3.0), ScoreBar("d", 3.0)]
     assert "".join(row.name for row in best_first(rows)) == "cdba"
     assert "".join(row.name for row in best_first(rows, more_is_better=False)) == "bcda"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.eval.details import Cell, Table
-from clearspan.eval.report.figures import Bar, Bars, Curve, Curves
+from clearspan.eval.report.figures import Bars, Curve, Curves, ScoreBar
 from clearspan.eval.report.html import Section, write_report
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
@@ -59,7 +59,10 @@ def test_cells_and_paragraphs_are_shown_as_they_are(tmp_path: Path) -> None:
 def page_that_names(name: str, folder: Path) -> Page:
     """A report that holds the name everywhere that a report holds text."""
     table = Table((name, name), [(name, Cell(name, name, strong=True))], name, {0: name})
-    figures = [Bars([Bar(name, 1.0, 0.5, 1.5, name)], name, name), Curves([Curve(name, [(0, 1.0)])], name, name, name)]
+    figures = [
+        Bars([ScoreBar(name, 1.0, 0.5, 1.5, name)], name, name),
+        Curves([Curve(name, [(0, 1.0)])], name, name, name),
+    ]
     section = Section(name, name, [table], [Section(name, folded=True, note=name)], figures=figures)
     write_report(folder / "r.html", name, [section] * 3, name, [name])
     return Page(folder / "r.html")

@@ -6,7 +6,7 @@ import pytest
 
 from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.tables.averages import AVERAGES, HALVES, SUPERVISED, YEARS, average, averages
-from clearspan.eval.tables.published import Cell, Column, PaperTable, Row, tables
+from clearspan.eval.tables.published import Cell, Column, PaperTable, TableRow, tables
 
 STS_SCORES = {
     **{year: {"spearman_all": 70.0, "spearman_mean": 60.0, "spearman_wmean": 0.0} for year in YEARS},
@@ -110,11 +110,11 @@ MISPRINTS = {("nonling-g1", "BERT (SimCLR)"): (77.00, 76.99)}
 """Table and row -> the average as printed, and as computed from the row."""
 
 
-def head_cells(table: PaperTable, row: Row) -> dict[str, Cell]:
+def head_cells(table: PaperTable, row: TableRow) -> dict[str, Cell]:
     return dict(zip((column.head for column in table.columns), row.cells, strict=True))
 
 
-def scores_of(*rows: tuple[PaperTable, Row]) -> dict[str, dict[str, float]]:
+def scores_of(*rows: tuple[PaperTable, TableRow]) -> dict[str, dict[str, float]]:
     """Return the printed figures of rows in the form of an evaluation's scores."""
     found: dict[str, dict[str, float]] = {}
     for table, row in rows:
@@ -136,7 +136,7 @@ AVERAGED = [
 
 
 @pytest.mark.parametrize(("table", "row", "column"), AVERAGED)
-def test_a_printed_average_is_ours_of_the_printed_figures(table: PaperTable, row: Row, column: Column) -> None:
+def test_a_printed_average_is_ours_of_the_printed_figures(table: PaperTable, row: TableRow, column: Column) -> None:
     """Equality is up to rounding: only SimCSE averages the figures as printed."""
     assert column.average
     found = average(column.average, scores_of((table, row)))
@@ -152,7 +152,7 @@ def test_a_printed_average_is_ours_of_the_printed_figures(table: PaperTable, row
 
 
 @pytest.mark.parametrize("row", tables()["declutr-v1-1"].rows, ids=lambda row: row.name)
-def test_version_1s_averages_are_ours_of_its_supplement(row: Row) -> None:
+def test_version_1s_averages_are_ours_of_its_supplement(row: TableRow) -> None:
     parts = [(tables()[name], one) for name in ("declutr-v1-s3", "declutr-v1-s4") for one in tables()[name].rows]
     scores = scores_of(*((table, one) for table, one in parts if one.name == row.name))
     cells = head_cells(tables()["declutr-v1-1"], row)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.encoder.embedder import unit_vectors
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks import geometry
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 from tests.eval.tasks.test_sts import bag_of_words
 
 
@@ -52,7 +52,7 @@ def test_nothing_to_measure_is_not_a_number() -> None:
 def test_the_figures_are_of_all_splits_together_and_of_each(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
     assert isinstance(task, geometry.GeometryTask)
-    scored = task.score(Run(Embedder(few_dimensions)))
+    scored = task.score(TaskContext(EmbeddingSimilarity(few_dimensions)))
     positives = {split: scored.subsets[split]["num_pairs"] for split in ("train", "dev", "test")}
     assert positives == {"train": 1052, "dev": 208, "test": 231}
     assert scored.counts["pairs"] == 1052 + 208 + 231

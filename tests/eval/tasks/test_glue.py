@@ -15,16 +15,16 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.__main__ import main
-from clearspan.eval.data.glue import LAYOUTS
+from clearspan.eval.data.glue_data import LAYOUTS
 from clearspan.eval.data.labeled import Labeled
-from clearspan.eval.fit.finetuning import Settings, finetune, transformer_folder
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.fit.finetuning import FinetuningSettings, finetune, transformer_folder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks.glue import SEARCHED, GlueTask, best_epoch, examples_of, load, median_run
-from clearspan.eval.tasks.task import Run, UnscoredError
+from clearspan.eval.tasks.task import TaskContext, UnscoredError
 
 GENERATOR = np.random.default_rng(3)
-QUICK = Settings(epochs=2, batch_size=16, learning_rate=1e-3)
+QUICK = FinetuningSettings(epochs=2, batch_size=16, learning_rate=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,10 @@ def rows(num: int, num_classes: int) -> Labeled:
     return Labeled((first, ["they said so . " * length for length in lengths]), labels * (1.0 if num_classes else 5.0))
 
 
-def run_of(folder: Path | None, device: str = "cpu") -> Run:
-    return Run(Embedder(lambda texts: np.zeros((len(texts), 2), np.float32)), "fast", device=device, folder=folder)
+def run_of(folder: Path | None, device: str = "cpu") -> TaskContext:
+    return TaskContext(
+        EmbeddingSimilarity(lambda texts: np.zeros((len(texts), 2), np.float32)), "fast", device=device, folder=folder
+    )
 
 
 @pytest.mark.exhaustive
@@ -171,7 +173,7 @@ def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
     sizes = (32, 32, 32, 16, 32, 16, 16, 16)
     assert set(LAYOUTS) == set(tasks)
     for task, rate, size in zip(tasks, rates, sizes, strict=True):
-        settings = Settings(*SEARCHED[task])
+        settings = FinetuningSettings(*SEARCHED[task])
         assert (settings.learning_rate, settings.batch_size) == (rate, size)
         assert (settings.epochs, settings.warmup, settings.weight_decay) == (10, 0.06, 0.1)
         assert (settings.adam_beta2, settings.adam_epsilon) == (0.98, 1e-6)

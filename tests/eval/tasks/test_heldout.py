@@ -9,10 +9,10 @@ import pytest
 from clearspan import compare
 from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.__main__ import main
-from clearspan.eval.data.heldout import read_dataset
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.data.heldout_data import read_dataset
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks.heldout import load, mean_mrr
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 
 @pytest.mark.exhaustive
@@ -44,12 +44,12 @@ def test_one_command_shows_a_model_beside_the_baselines(
 def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, minilm: Path) -> None:
     (task,) = load(wikitext_shards).tasks
     encode = load_model(minilm).encode
-    scores = task.score(Run(Embedder(encode))).scores
+    scores = task.score(TaskContext(EmbeddingSimilarity(encode))).scores
     part = wikitext_shards / "validation"
     picking = read_dataset(part, picking=True).collection
     held = read_dataset(part, training=wikitext_shards).collection
-    assert mean_mrr(Embedder(encode), [held, held]) == pytest.approx(scores["mrr"])
-    same = mean_mrr(Embedder(lambda texts: np.ones((len(texts), 2), np.float32)), [picking])
+    assert mean_mrr(EmbeddingSimilarity(encode), [held, held]) == pytest.approx(scores["mrr"])
+    same = mean_mrr(EmbeddingSimilarity(lambda texts: np.ones((len(texts), 2), np.float32)), [picking])
     order = np.argsort(-picking.precedence)  # an encoder that collapsed ranks at random: by hashes of the texts
     places = [1 + int(np.flatnonzero(order == relevant)[0]) for (relevant,) in picking.relevant]
     assert same == pytest.approx(100 * np.mean(1 / np.array(places))) and 5 < same < 20

@@ -9,10 +9,10 @@ import pytest
 
 from clearspan.common.records import DataError
 from clearspan.eval.__main__ import main
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.sts import StsTask
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 ROWS = "Ein Haus.,Ein Heim.,4.5\nEin Hund.,Eine Suppe.,0.5\nEr lacht.,Er lächelt.,3\n"
 
@@ -67,7 +67,7 @@ def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path) -> 
 )
 def test_a_correlation_that_is_undefined_says_why(tmp_path: Path, content: str) -> None:
     (task,) = sts.load_pairs([written(tmp_path / "own.csv", content)])
-    scored = task.score(Run(Embedder(lambda texts: np.round(letters(texts)))))
+    scored = task.score(TaskContext(EmbeddingSimilarity(lambda texts: np.round(letters(texts)))))
     assert math.isnan(scored.scores["spearman"]) and math.isnan(scored.scores["pearson"])
     assert "undefined, since there are fewer than two pairs, or all" in scored.details.text
 

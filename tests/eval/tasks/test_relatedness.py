@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.sts import Pairs
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.data.sts_data import ScoredPairs
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import relatedness
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 from tests.eval.tasks.test_sts import bag_of_words
 
 
@@ -38,8 +38,8 @@ def test_both_tasks_have_the_published_sizes_and_senteval_s_order(shared_data: P
 def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_data: Path) -> None:
     task = next(t for t in relatedness.load(shared_data / "senteval").tasks if t.name.startswith("SICK"))
     assert isinstance(task, relatedness.RelatednessTask)
-    few = {name: Pairs(p.left[::9], p.right[::9], p.gold[::9]) for name, p in task.splits.items()}
-    scored = relatedness.RelatednessTask(task.name, few).score(Run(Embedder(few_dimensions)))
+    few = {name: ScoredPairs(p.left[::9], p.right[::9], p.gold[::9]) for name, p in task.splits.items()}
+    scored = relatedness.RelatednessTask(task.name, few).score(TaskContext(EmbeddingSimilarity(few_dimensions)))
     examples = scored.examples["spearman"]
     predicted, gold = examples.predicted, examples.gold
     assert set(scored.scores) == {"spearman", "pearson", "mse", "devspearman", "devpearson"}

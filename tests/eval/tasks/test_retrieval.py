@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.ranking import first
-from clearspan.eval.data.heldout import read
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.heldout_data import read
+from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.details import Cell
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.retrieval import RetrievalTask, load, search, shown_queries
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 from tests.eval.data.test_retrieval import beir
 
 
@@ -40,9 +40,9 @@ def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int,
     return dict(zip(("mrr", "recall@1", "recall@10", "ndcg@10"), means, strict=True))
 
 
-def collection(num_documents: int, judged: list[dict[int, int]]) -> Collection:
+def collection(num_documents: int, judged: list[dict[int, int]]) -> RetrievalSet:
     """Return a collection with placeholder texts; `judged`: query -> position of a relevant document -> its grade."""
-    return Collection(
+    return RetrievalSet(
         names=[f"{number:06}" for number in range(num_documents)],
         documents=[""] * num_documents,
         queries=[""] * len(judged),
@@ -102,17 +102,17 @@ def test_a_constant_encoder_finds_nothing_and_is_told(tmp_path: Path, shared_dat
     qrels = [(f"q{number}", f"d{document:03}", 1) for number in range(20) for document in (number % 3, 5)]
     beir(tmp_path / "retrieval" / "own", corpus, queries, qrels)
     shutil.copytree(shared_data / "retrieval" / "trecqa_wang", tmp_path / "retrieval" / "trecqa")
-    embedder = Embedder(lambda given: np.ones((len(given), 8), np.float32))
+    embedder = EmbeddingSimilarity(lambda given: np.ones((len(given), 8), np.float32))
     own, trecqa = load(tmp_path).tasks
-    assert own.score(Run(embedder)).scores["ndcg@10"] == 0
-    assert trecqa.score(Run(embedder)).scores["map"] < 45
+    assert own.score(TaskContext(embedder)).scores["ndcg@10"] == 0
+    assert trecqa.score(TaskContext(embedder)).scores["map"] < 45
     assert embedder.warnings() == [
         "1,339 different texts have 1 different embedding: the model is (nearly) constant, so its scores say nothing: "
         "it may have collapsed in training, or be damaged"
     ]
     lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").split("\n")[:2000]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-    same = Embedder(lambda given: np.ones((len(given), 8), np.float32))
+    same = EmbeddingSimilarity(lambda given: np.ones((len(given), 8), np.float32))
     assert mean_mrr(same, [read(tmp_path / "own.jsonl").collection]) < 1
 
 
@@ -121,7 +121,7 @@ def test_a_model_with_fewer_than_a_hundredth_of_different_vectors_is_told(kinds:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(kinds, 16)).astype(np.float32)[np.arange(1000) % kinds]
     rows *= rng.uniform(1, 2, (1000, 1))  # of one direction, whatever their length
-    embedder = Embedder(lambda given: rows[: len(given)])
+    embedder = EmbeddingSimilarity(lambda given: rows[: len(given)])
     embedder.embed([f"text {number}" for number in range(1000)])
     assert len(embedder.warnings()) == told
 
@@ -161,8 +161,8 @@ def test_a_query_of_beirs_layout_does_not_find_the_document_of_its_id(tmp_path: 
     (task,) = load(tmp_path).tasks
     letters = [set(text) for text in texts.values()]
     scored = task.score(
-        Run(
-            Embedder(
+        TaskContext(
+            EmbeddingSimilarity(
                 lambda given: np.array(
                     [[len(set(t) & s) / len(set(t) | s) for s in letters] for t in given], np.float32
                 )
@@ -202,7 +202,9 @@ def test_the_report_shows_the_rank_of_the_relevant_document_and_marks_it() -> No
     vectors = {"query": (1, 0), "same": (1, 0), "near": (0.8, 0.6), "right\nhere": (0.6, 0.8), "far": (0, 1)}
     query, *documents = vectors
     texts = replace(collection(4, [{2: 1}]), queries=[query], documents=documents)
-    scored = RetrievalTask("own", texts).score(Run(Embedder(lambda given: np.array([vectors[text] for text in given]))))
+    scored = RetrievalTask("own", texts).score(
+        TaskContext(EmbeddingSimilarity(lambda given: np.array([vectors[text] for text in given])))
+    )
     (table,) = scored.details.tables
     assert table.caption == "own: query\nrelevant: right here"
     ((rank, *nearest),) = table.rows

@@ -9,11 +9,11 @@ import pytest
 
 from clearspan.common.records import DataError
 from clearspan.eval.data.labeled import Labeled
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import probing, transfer
 from clearspan.eval.tasks.classification import ClassificationTask, Head
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:
@@ -26,8 +26,8 @@ def bag_of_words(texts: Sequence[str]) -> np.ndarray:
     return out
 
 
-def run(protocol: str = "fast", encode: object = bag_of_words) -> Run:
-    return Run(Embedder(encode), protocol)  # type: ignore[arg-type]
+def run(protocol: str = "fast", encode: object = bag_of_words) -> TaskContext:
+    return TaskContext(EmbeddingSimilarity(encode), protocol)  # type: ignore[arg-type]
 
 
 def task(shared_data: Path, name: str) -> ClassificationTask:

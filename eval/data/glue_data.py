@@ -19,7 +19,7 @@ from clearspan.eval.data.labeled import Labeled
 
 
 @dataclass(frozen=True)
-class Layout:
+class GlueColumns:
     """The format of a task's files.
 
     Attributes:
@@ -41,23 +41,23 @@ class Layout:
 
 _ENTAILMENT = ("entailment", "not_entailment")
 _SENTENCES = ("sentence1", "sentence2")
-LAYOUTS: dict[str, Layout] = {
-    "MNLI": Layout(
+LAYOUTS: dict[str, GlueColumns] = {
+    "MNLI": GlueColumns(
         _SENTENCES, "gold_label", ("entailment", "neutral", "contradiction"), ("dev_matched.tsv", "dev_mismatched.tsv")
     ),
-    "QNLI": Layout(("question", "sentence"), "label", _ENTAILMENT),
-    "QQP": Layout(("question1", "question2"), "is_duplicate", broken_rows=True),
-    "RTE": Layout(_SENTENCES, "label", _ENTAILMENT),
-    "SST-2": Layout(("sentence",), "label"),
-    "MRPC": Layout(("#1 String", "#2 String"), "Quality"),
-    "CoLA": Layout(("sentence",), "label", header=("source", "label", "author's mark", "sentence")),
-    "STS-B": Layout(_SENTENCES, "score", classes=()),
+    "QNLI": GlueColumns(("question", "sentence"), "label", _ENTAILMENT),
+    "QQP": GlueColumns(("question1", "question2"), "is_duplicate", broken_rows=True),
+    "RTE": GlueColumns(_SENTENCES, "label", _ENTAILMENT),
+    "SST-2": GlueColumns(("sentence",), "label"),
+    "MRPC": GlueColumns(("#1 String", "#2 String"), "Quality"),
+    "CoLA": GlueColumns(("sentence",), "label", header=("source", "label", "author's mark", "sentence")),
+    "STS-B": GlueColumns(_SENTENCES, "score", classes=()),
 }
 """The eight tasks of CLEAR's Table 1, in its order."""
 HIGHEST_SCORE = 5.0
 
 
-def read_glue(path: Path, layout: Layout) -> Labeled:
+def read_glue(path: Path, layout: GlueColumns) -> Labeled:
     """Read a file of a GLUE task; drops a byte order mark, such as the one before MRPC's header.
 
     Raises:
@@ -86,7 +86,7 @@ def read_glue(path: Path, layout: Layout) -> Labeled:
     return Labeled(by_column, np.array(labels, np.float64), num_broken)
 
 
-def _label(text: str, layout: Layout, place: str) -> float:
+def _label(text: str, layout: GlueColumns, place: str) -> float:
     if layout.classes:
         if text not in layout.classes:
             raise DataError(f"{place}: {layout.label} must be one of {', '.join(layout.classes)}, found {head(text)}")

@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Collection:
+class RetrievalSet:
     """Documents, queries, and the relevant documents of each query.
 
     Attributes:
@@ -53,7 +53,7 @@ class Collection:
     num_dropped: int = 0
     names: Sequence[str] | None = None
 
-    def part(self, rows: Iterable[int]) -> "Collection":
+    def part(self, rows: Iterable[int]) -> "RetrievalSet":
         """Return some of the queries, in the order of `rows`, and all documents."""
         rows = list(rows)
         return replace(
@@ -65,7 +65,7 @@ class Collection:
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
-    def among(self, kept: Ints) -> "Collection":
+    def among(self, kept: Ints) -> "RetrievalSet":
         """Return all queries, and the documents at some positions, ascending; the relevant ones must be among them.
 
         No query may be a document or have candidates of its own.
@@ -77,7 +77,7 @@ class Collection:
             names=None if self.names is None else [self.names[position] for position in kept],
         )
 
-    def joined(self, others: "Collection") -> "Collection":
+    def joined(self, others: "RetrievalSet") -> "RetrievalSet":
         """Return these queries and those of a collection of the same documents, without candidates of their own."""
         return replace(
             self,
@@ -101,7 +101,7 @@ class Collection:
         return numbers
 
 
-def read_collection(folder: Path) -> Collection:
+def read_collection(folder: Path) -> RetrievalSet:
     """Read a folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
     As in BEIR, a document is its title and text joined by a space, and a query that is itself a document (ArguAna,
@@ -114,7 +114,7 @@ def read_collection(folder: Path) -> Collection:
     return _collection(path, corpus, queries, _read_qrels(path, corpus, queries), by_id=True)
 
 
-def read_cranfield(folder: Path) -> Collection:
+def read_cranfield(folder: Path) -> RetrievalSet:
     """Read Cranfield: 1,400 abstracts, 225 queries, graded judgments.
 
     The judgments number queries by their order in `cran.qry`, 1-225, not by the numbers written there. A document is
@@ -143,7 +143,7 @@ def read_cranfield(folder: Path) -> Collection:
     return _collection(path, corpus, queries, judged)
 
 
-def read_flickr8k(folder: Path) -> Collection:
+def read_flickr8k(folder: Path) -> RetrievalSet:
     """Read Flickr8k's 40,460 captions of 8,092 photographs, for caption-to-caption search.
 
     Each caption is a query, whose relevant documents are the other captions of its photograph; it does not rank itself.
@@ -169,7 +169,7 @@ def read_flickr8k(folder: Path) -> Collection:
     return _collection(path, captions, {name: captions[name] for name in others}, others, by_id=True)
 
 
-def read_trecqa(folder: Path) -> Collection:
+def read_trecqa(folder: Path) -> RetrievalSet:
     """Read TREC-QA's test questions with their candidate answers (Wang et al. 2007), a csv: qtext, label, atext.
 
     Each question ranks its own candidates. Questions whose candidates are all right or all wrong are left out and
@@ -191,7 +191,7 @@ def read_trecqa(folder: Path) -> Collection:
         documents += [answer for answer, _ in answers]
         ranked.append(positions)
         relevant.append(positions[[label == "1" for _, label in answers]])
-    return Collection(
+    return RetrievalSet(
         documents=documents,
         queries=list(mixed),
         relevant=relevant,
@@ -201,7 +201,7 @@ def read_trecqa(folder: Path) -> Collection:
     )
 
 
-LAYOUTS: dict[tuple[str, ...], Callable[[Path], Collection]] = {
+LAYOUTS: dict[tuple[str, ...], Callable[[Path], RetrievalSet]] = {
     ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"): read_collection,
     ("cran.all.1400", "cran.qry", "cranqrel"): read_cranfield,
     ("Flickr8k.token.txt",): read_flickr8k,
@@ -216,7 +216,7 @@ def _collection(
     queries: Mapping[str, str],
     judged: Mapping[str, Mapping[str, int]],
     by_id: bool = False,
-) -> Collection:
+) -> RetrievalSet:
     """Build a collection from texts and grades by id; leaves out queries without a relevant document.
 
     Args:
@@ -229,7 +229,7 @@ def _collection(
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
     by_position = [sorted((position[name], grade) for name, grade in judged[query].items()) for query in answerable]
     itself = [position[query] if query in position and query not in judged[query] else -1 for query in answerable]
-    return Collection(
+    return RetrievalSet(
         documents=list(corpus.values()),
         queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],

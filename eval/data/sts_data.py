@@ -20,7 +20,7 @@ _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ScoredPairs:
     """Sentence pairs with their gold similarity.
 
     Attributes:
@@ -36,7 +36,7 @@ class Pairs:
         return len(self.gold)
 
 
-def read_sts_subset(folder: Path, subset: str) -> Pairs:
+def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     """Read a subset of an STS year: `STS.input.<subset>.txt` (two sentences, TAB) and `STS.gs.<subset>.txt` (scores).
 
     Pairs with an empty gold line were not annotated and are dropped, as in SentEval.
@@ -58,19 +58,19 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
     return _pairs(rows, gold_path)
 
 
-def read_stsb(path: Path) -> Pairs:
+def read_stsb(path: Path) -> ScoredPairs:
     """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header, no quotes; fields 5-7."""
     rows = table_rows(path, num_fields=7)
     return _pairs([(row[5], row[6], _score(row[4], path, number)) for number, row in rows], path)
 
 
-def read_sick(path: Path) -> Pairs:
+def read_sick(path: Path) -> ScoredPairs:
     """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4."""
     rows = table_rows(path, num_fields=5, header="relatedness_score")
     return _pairs([(row[1], row[2], _score(row[3], path, number)) for number, row in rows], path)
 
 
-def read_pairs(path: Path) -> Pairs:
+def read_pairs(path: Path) -> ScoredPairs:
     """Read the pairs of a csv file, or of a tsv file if its name ends with `.tsv`: `--pairs`, other languages.
 
     A row holds two texts and a score, which may be any number. The first row may be a header: its third cell contains
@@ -105,7 +105,7 @@ def read_pairs(path: Path) -> Pairs:
     return _pairs(rows, path)
 
 
-def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
+def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
     """Build pairs from rows of two sentences and a score; joins the tokens of each sentence by single spaces.
 
     Raises:
@@ -114,7 +114,7 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
     left, right, gold = zip(*rows, strict=True)
-    return Pairs([joined(text) for text in left], [joined(text) for text in right], np.array(gold, np.float64))
+    return ScoredPairs([joined(text) for text in left], [joined(text) for text in right], np.array(gold, np.float64))
 
 
 def _score(text: str, path: Path, number: int) -> float:

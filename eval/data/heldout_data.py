@@ -32,7 +32,7 @@ from clearspan.common.records import DataError, csv_records, json_records, strin
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
 from clearspan.eval.data.heldout_folders import MANIFEST, training_part
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval_data import RetrievalSet
 
 LIMIT = 10_000
 """Most queries of a half; of more, those with the lowest hashes of their ids."""
@@ -44,7 +44,7 @@ HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or 
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutTexts:
     """A collection of held-out texts.
 
     Attributes:
@@ -58,8 +58,8 @@ class HeldOut:
         are_titles: whether the queries are the first texts of pairs, such as titles, and not crops.
     """
 
-    collection: Collection
-    picking: Collection | None
+    collection: RetrievalSet
+    picking: RetrievalSet | None
     num_texts: int
     files: tuple[Path, ...]
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Texts(NamedTuple):
         place: the held-out part of the dataset, or the file.
         held, trained: the texts of the held-out part, and of the training part.
         num_held, num_texts: number of texts in the held-out part, and in both, also those that were not read.
-        files: as in `HeldOut`.
+        files: as in `HeldOutTexts`.
         is_halved: whether one half of the held-out texts picks checkpoints.
         is_whole: whether the texts of the training part were looked for and found.
     """
@@ -100,7 +100,7 @@ class _Finding(NamedTuple):
     documents: Sequence[str]
 
 
-def read(path: Path) -> HeldOut:
+def read(path: Path) -> HeldOutTexts:
     """Read the held-out part of a dataset, among all texts of the dataset, or a jsonl or csv file, as a collection.
 
     Raises:
@@ -110,7 +110,7 @@ def read(path: Path) -> HeldOut:
     return _collected(texts, LIMIT)
 
 
-def read_all(path: Path) -> dict[str, HeldOut]:
+def read_all(path: Path) -> dict[str, HeldOutTexts]:
     """Read a dataset or a file once; return the collection of `read` by "", and by "/passages", of a dataset of pairs
     whose documents are long enough, crops of the documents.
 
@@ -133,7 +133,7 @@ def read_dataset(
     picking: bool = False,
     training: str | Path | None = None,
     most_ranked: int = MOST_RANKED,
-) -> HeldOut:
+) -> HeldOutTexts:
     """Read the held-out part of a dataset of documents, sentences or triplets as a collection.
 
     Args:
@@ -160,7 +160,7 @@ def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: in
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 
 
-def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOut:
+def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
     """Make the collection of texts.
 
     Args:
@@ -199,7 +199,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
         "left out (empty)" if are_pairs else "left out (too short)": left_out,
         "texts in the dataset": texts.num_texts if is_sample else 0,
     }
-    return HeldOut(
+    return HeldOutTexts(
         collection,
         others if texts.is_halved and not picking and others.queries else None,
         texts.num_texts if is_sample else len(collection.documents),
@@ -244,7 +244,7 @@ def _cropped(text: str, number: int) -> _Finding:
     return _Finding(pair[0], pair[1:]) if pair else _Finding("", [text] if text else [])
 
 
-def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[Collection]:
+def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
     """Return a collection for each half, of distinct queries and of the documents of all.
 
     Equal queries are one, with the documents of all of them, also of `others`.
@@ -271,7 +271,7 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
     for half in queries:
         relevant = [np.array(sorted(positions), np.int64) for _, positions in half.values()]
         grades = [np.ones(len(each), np.int64) for each in relevant]
-        collections.append(Collection(texts, [text for text, _ in half.values()], relevant, grades))
+        collections.append(RetrievalSet(texts, [text for text, _ in half.values()], relevant, grades))
     return collections
 
 
