@@ -7,7 +7,7 @@ from clearspan.adapt.state import save
 from clearspan.adapt.steps import Step, title
 from clearspan.common import terminal
 from clearspan.common.commands import UsageError, run_module
-from clearspan.common.sealed_folder import DamageError, set_aside
+from clearspan.common.sealed_folder import FolderChangedError, set_aside
 
 FOLLOWING = ("questions", "judge")
 """Steps that may be those of another command on a later call: with questions that were added, the verdict is reached
@@ -54,7 +54,7 @@ def damage(step: Step, options: Adapt) -> str:
             check_model(options.base)
         elif step.name == "train":
             check_model(options.trained)
-    except DamageError as error:
+    except FolderChangedError as error:
         is_mine = step.name == "start" and options.base.exists()
         return f"{error}{f' (moved to {set_aside(options.base)})' if is_mine else ''}"
     return ""

@@ -1,6 +1,6 @@
 """Sealed folders: a manifest records the size and sha256 of every file, and its own hash, so changes are detected.
 
-    files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or DamageError
+    files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or FolderChangedError
 
 Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders. A damaged one
 that is made again is first moved out of the way (`set_aside`): what differs may be a user's work.
@@ -23,7 +23,7 @@ VERSION = 1
 MAX_BYTES = 1 << 22
 
 
-class DamageError(ValueError):
+class FolderChangedError(ValueError):
     """A folder has changed since it was sealed. The message names the file."""
 
 
@@ -51,7 +51,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
     """Return (content, files) of a folder's manifest.
 
     Raises:
-        DamageError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
+        FolderChangedError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
     """
     path = folder / NAME
     with _damage_of(path):
@@ -68,15 +68,15 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Raise DamageError, which names the file, for one that is missing, unreadable or of another content."""
+    """Raise FolderChangedError, which names the file, for one that is missing, unreadable or of another content."""
     try:
         yield
     except FileNotFoundError:
-        raise DamageError(f"{path}: missing") from None
+        raise FolderChangedError(f"{path}: missing") from None
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError) as error:
-        raise DamageError(f"{path}: damaged ({error})") from None
+        raise FolderChangedError(f"{path}: damaged ({error})") from None
 
 
 def check_folder(
@@ -90,13 +90,13 @@ def check_folder(
         free: suffixes of files that are not checked, in lower case.
 
     Raises:
-        DamageError: a file has changed or is missing, or the manifest does not list it.
+        FolderChangedError: a file has changed or is missing, or the manifest does not list it.
     """
     content, listed = read_manifest(folder, kind)
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}
     present = [name for name in files_in(folder) if not name.lower().endswith(tuple(free))]
     if alone and (added := [name for name in present if name not in files]):
-        raise DamageError(f"{folder / added[0]}: not part of it")
+        raise FolderChangedError(f"{folder / added[0]}: not part of it")
     for name in files if whole else files.keys() & set(present):
         with _damage_of(folder / name):
             if difference := files[name].difference(FileInfo.of(folder / name)):

@@ -25,7 +25,7 @@ from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.sniff import WARC
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, check_holes
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class WebArchives:
         """Yield the file's records, the skipped ones too, at their offsets in the decompressed file.
 
         Raises:
-            DamagedError: the stream ends within a record, or the length of a record is missing or false.
+            DamagedFileError: the stream ends within a record, or the length of a record is missing or false.
         """
         for frame in _frames(stream, reading.max_bytes):
             yield _record(frame, piece.input.name, reading.max_bytes)
@@ -99,7 +99,7 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
     """Yield the records of an archive.
 
     Raises:
-        DamagedError: the stream ends within a record, or has something else in the place of a record.
+        DamagedFileError: the stream ends within a record, or has something else in the place of a record.
     """
     offset, header = 0, b""
     for line in iter(lambda: stream.readline(HEADER_BYTES), b""):
@@ -121,9 +121,9 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
             yield _Frame(offset, header + block, is_whole)
             offset, header = offset + len(header) + size, b""
         elif is_empty or len(header) > HEADER_BYTES:
-            raise DamagedError(f"no WARC record with a Content-Length at byte {offset:,}")
+            raise DamagedFileError(f"no WARC record with a Content-Length at byte {offset:,}")
     if header:
-        raise DamagedError(f"it ends within the record at byte {offset:,}")
+        raise DamagedFileError(f"it ends within the record at byte {offset:,}")
 
 
 def _record(frame: _Frame, name: str, max_bytes: int) -> Record:

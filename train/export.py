@@ -159,14 +159,14 @@ def check_replaceable(folder: Path) -> None:
     """Raise CheckpointError for a folder with files that no export wrote, or that changed since; hidden files are
     ignored.
     """
-    from clearspan.common.sealed_folder import NAME, DamageError, check_folder, files_in
+    from clearspan.common.sealed_folder import NAME, FolderChangedError, check_folder, files_in
     from clearspan.train.engine.checkpoint import CheckpointError
 
     if not files_in(folder) and not (folder / NAME).exists():
         return
     try:
         check_folder(folder, KIND, whole=False)  # an export that was stopped leaves a folder without some files
-    except DamageError as error:
+    except FolderChangedError as error:
         raise CheckpointError(
             f"{folder}: holds something other than an unchanged export ({error}): move it away, or name another folder"
         ) from None
@@ -216,7 +216,7 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
-    from clearspan.common.sealed_folder import DamageError, check_folder
+    from clearspan.common.sealed_folder import FolderChangedError, check_folder
     from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.model.tokenizer import load_tokenizer
@@ -225,7 +225,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     mend = "the run's own command with --resume writes the others again"
     try:
         check_folder(skeleton, SKELETON)
-    except DamageError as error:
+    except FolderChangedError as error:
         raise CheckpointError(f"{error}: move added files away; {mend}") from None
     if not is_written(recipe):
         raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
@@ -254,7 +254,7 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
     Raises:
         CheckpointError: a file cannot be written.
     """
-    from clearspan.common.sealed_folder import NAME, DamageError, files_in, read_manifest, seal_folder
+    from clearspan.common.sealed_folder import NAME, FolderChangedError, files_in, read_manifest, seal_folder
     from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{files.TEMPORARY}{kind}"
@@ -263,7 +263,7 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
         yield part
         seal_folder(part, kind)
         mode = (part / NAME).stat().st_mode  # from the umask; safetensors makes files that only their owner can read
-        with contextlib.suppress(DamageError):  # without a manifest, no file there is known to be an export's
+        with contextlib.suppress(FolderChangedError):  # without a manifest, no file there is known to be an export's
             for name in read_manifest(folder, kind)[1]:
                 (folder / name).unlink(missing_ok=True)
         (part / NAME).replace(folder / NAME)

@@ -23,7 +23,7 @@ from clearspan.common import files, terminal
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
 from clearspan.common.records import MissingDataError
 from clearspan.common.sealed import seal, unseal
-from clearspan.common.sealed_folder import DamageError, check_folder, set_aside
+from clearspan.common.sealed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.recipe import is_written, load_saved, to_file
@@ -122,7 +122,7 @@ def check_model(model: Path) -> None:
     """Check that an exported model is as it was written, but for files that do not affect its embeddings.
 
     Raises:
-        DamageError: a file is missing, has changed or was added.
+        FolderChangedError: a file is missing, has changed or was added.
     """
     check_folder(model, MODEL, free=OTHERS)
 
@@ -134,7 +134,7 @@ def set_aside_model(run: Path) -> None:
         return
     try:
         check_model(model)
-    except DamageError as error:
+    except FolderChangedError as error:
         terminal.notice(f"{error}: moved to {set_aside(model)}, and exported again from the checkpoint")
 
 
@@ -156,7 +156,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
         return "halted"
     try:
         check_model(run / MODEL)
-    except DamageError:  # the run goes on, and exports it again
+    except FolderChangedError:  # the run goes on, and exports it again
         return "halted"
     return "finished"
 

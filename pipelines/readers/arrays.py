@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.readers.streams import DamagedError, chunks
+from clearspan.pipelines.readers.streams import DamagedFileError, chunks
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
@@ -23,7 +23,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the elements of the array in a stream, at their offsets in the decompressed file; `name` names the stream.
 
     Raises:
-        DamagedError: the array is not closed, something follows it, it is not JSON, or an element is larger than
+        DamagedFileError: the array is not closed, something follows it, it is not JSON, or an element is larger than
             a default record and `reading.max_bytes`.
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
@@ -42,10 +42,10 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             continue
         if problem or sign[1][:1] not in (opening, "]" if opening == "," else opening):
             reason = problem or f"found {sign[1] or 'an element'!r}, expected {opening!r}"
-            raise DamagedError(f"the array is not closed at its end, or not JSON at byte {offset:,} ({reason})")
+            raise DamagedFileError(f"the array is not closed at its end, or not JSON at byte {offset:,} ({reason})")
         offset += len(_bytes(text[at:start]))
         if is_last and end < len(text):
-            raise DamagedError(f"it goes on after the array's end at byte {offset:,}")
+            raise DamagedFileError(f"it goes on after the array's end at byte {offset:,}")
         if is_last:
             return
         data, number = _bytes(text[start:end]), number + 1

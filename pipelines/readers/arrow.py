@@ -16,7 +16,7 @@ import pyarrow as pa
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
 from clearspan.pipelines.readers.sniff import ARROW, ARROW_FILE
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
 
 MESSAGE_BYTES = 1 << 27
@@ -29,7 +29,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
     Raises:
         PipelineError: the column is missing or ambiguous, or a message is too large.
-        DamagedError: a part of the file is missing.
+        DamagedFileError: a part of the file is missing.
     """
     name = piece.input.name
     messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
@@ -81,13 +81,13 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raise DamagedError unless the stream has its end mark, and only a file's footer follows."""
+        """Raise DamagedFileError unless the stream has its end mark, and only a file's footer follows."""
         if self.tail != END:
-            raise DamagedError("no mark at its end: batches may be missing")
+            raise DamagedFileError("no mark at its end: batches may be missing")
         rest = b""
         while part := self.stream.read(BUFFER_BYTES):
             rest = (rest + part)[-BUFFER_BYTES:]
         if self.is_file and not rest.endswith(ARROW_FILE.rstrip(b"\0")):
-            raise DamagedError("no footer at its end")
+            raise DamagedFileError("no footer at its end")
         if rest and not self.is_file:
-            raise DamagedError("it goes on after its end")
+            raise DamagedFileError("it goes on after its end")

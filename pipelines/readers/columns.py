@@ -305,7 +305,7 @@ def arrow_records(
         kept: the columns to keep beside the text or the columns to read.
 
     Raises:
-        DamagedError: there is a hole in a text.
+        DamagedFileError: there is a hole in a text.
     """
     columns = [_as_bytes(column) for column in batch.columns]
     if not reading.columns:

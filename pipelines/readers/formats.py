@@ -33,7 +33,7 @@ class Format(Protocol):
         `reading.max_bytes`, has a `problem` in place of a value.
 
         Raises:
-            DamagedError, PipelineError: the file cannot be read on.
+            DamagedFileError, PipelineError: the file cannot be read on.
         """
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedError, check_holes
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
@@ -25,7 +25,7 @@ def lines(
     Of a line above `max_bytes` only the head is given. `before` is the number of line ends before `start`.
 
     Raises:
-        DamagedError: there is a hole in a line, or the stream ends before `end`.
+        DamagedFileError: there is a hole in a line, or the stream ends before `end`.
     """
     offset, number = start, before
     if offset:
@@ -36,7 +36,7 @@ def lines(
         line = stream.readline(max_bytes + 1)
         if not line:
             if end is not None:
-                raise DamagedError(f"it ends at byte {offset:,} of {end:,}")
+                raise DamagedFileError(f"it ends at byte {offset:,} of {end:,}")
             return
         check_holes(line, offset)
         number += 1

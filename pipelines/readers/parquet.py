@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pyarrow.parquet as pq
 
 from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, naming
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
 ROWS = 256
@@ -23,7 +23,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
     Raises:
         PipelineError: the column is missing or ambiguous.
-        DamagedError: rows are missing.
+        DamagedFileError: rows are missing.
     """
     name = piece.input.name
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
@@ -41,7 +41,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
                     yield from arrow_records(taken(batch, columns), name, reading, first, beside)
                     first += batch.num_rows
                 if first != row + group.num_rows:
-                    raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
+                    raise DamagedFileError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
             row += group.num_rows
 
 

@@ -41,21 +41,21 @@ def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
 codecs.register_error(NOT_UTF8, _not_utf8)
 
 
-class DamagedError(Exception):
+class DamagedFileError(Exception):
     """A file does not hold what was written to it. The message says what is wrong."""
 
 
 def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
-    """Raise DamagedError if there is a hole in a text, which begins at `offset` of its file."""
+    """Raise DamagedFileError if there is a hole in a text, which begins at `offset` of its file."""
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
-        raise DamagedError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
+        raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
 
 
 def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
     """Yield the bytes of a text in parts of about this size.
 
     Raises:
-        DamagedError: there is a hole in it, within a part or across two.
+        DamagedFileError: there is a hole in it, within a part or across two.
     """
     before, offset = b"", 0
     while data := stream.read(size):
@@ -103,7 +103,7 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
         padded += len(packed) - len(packed.lstrip(b"\0"))
         packed = packed.lstrip(b"\0")
         if padded % 4:
-            raise DamagedError(f"{padded:,} bytes of padding, which is not a multiple of 4")
+            raise DamagedFileError(f"{padded:,} bytes of padding, which is not a multiple of 4")
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except DamagedError as error:
+    except DamagedFileError as error:
         reason = str(error)
     except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException, UnicodeDecodeError) as error:
         damage = not isinstance(error, OSError) or (type(error) is OSError and error.errno is None)

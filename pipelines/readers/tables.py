@@ -35,7 +35,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
     Raises:
         PipelineError: the columns are missing or ambiguous, or a quote is not closed.
-        DamagedError: there is a hole in it.
+        DamagedFileError: there is a hole in it.
     """
     rows, names, read = _begun(stream, name, reading)
     keys = dict(zip(read, read, strict=True)) if reading.columns else {}

@@ -16,7 +16,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the text of a stream, or its parts between separators; `name` names the stream.
 
     Raises:
-        DamagedError: there is a hole in it.
+        DamagedFileError: there is a hole in it.
         PipelineError: there is no separator far beyond the longest allowed text.
     """
     if reading.separator is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, text
-from clearspan.pipelines.readers.streams import BOM, DamagedError
+from clearspan.pipelines.readers.streams import BOM, DamagedFileError
 from clearspan.pipelines.records import Reading, Record
 from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all
 
@@ -64,13 +64,13 @@ def test_an_element_that_is_no_record_is_bad_and_the_next_are_read() -> None:
 
 @pytest.mark.parametrize("array", [b'[{"text": "a",}]', b'["a", , "b"]', b'["a" "b"]', b'["a",]', b'{"text": "a"}'])
 def test_an_array_that_is_not_json_is_damage(array: bytes) -> None:
-    with pytest.raises(DamagedError, match="not JSON at byte"):
+    with pytest.raises(DamagedFileError, match="not JSON at byte"):
         elements(array)
 
 
 @pytest.mark.parametrize("end", [b"", b", ", b', {"text": "b', b', "b\\', b"] [", b"]\n[]"])
 def test_an_array_that_is_cut_or_goes_on_is_damage(end: bytes) -> None:
-    with pytest.raises(DamagedError, match=r"the array is not closed at its end|it goes on after the array's end"):
+    with pytest.raises(DamagedFileError, match=r"the array is not closed at its end|it goes on after the array's end"):
         elements(b'[{"text": "a"}' + end)
 
 

@@ -21,7 +21,7 @@ import torch
 from clearspan.common.commands import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.sealed_folder import NAME as MANIFEST
-from clearspan.common.sealed_folder import DamageError, check_folder, seal_folder
+from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
 from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
@@ -144,7 +144,7 @@ class Checkpoints:
         for tag in self.tags():
             try:
                 content = _verified(self.folder / tag)
-            except DamageError as error:
+            except FolderChangedError as error:
                 problems.append(str(error))
                 continue
             if problems:
@@ -170,7 +170,7 @@ class Checkpoints:
         try:
             if best != last:  # which is verified
                 _verified(self.folder / best)
-        except DamageError as error:
+        except FolderChangedError as error:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return "best", best
 
