@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def work(options: Adapt) -> int:
-    """Run the steps; return the exit code: that of a command that failed, 2 for bad usage, 130 if interrupted."""
+    """Run the steps; return the exit code: a failed step's, 2 for bad usage, 130 if interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
     try:
         state = read_state(options)

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def work(options: Judging) -> int:
-    """Reach the verdicts, unless the file has those of the same inputs."""
+    """Reach the verdicts, unless the file has verdicts on the same inputs."""
     inputs = fingerprint(options)
     if options.output.is_file():
         try:

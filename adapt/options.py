@@ -119,7 +119,7 @@ class Adapt(Options):
 
     @property
     def titles(self) -> tuple[str, ...] | None:
-        """The names of title and text: the given ones, or those of the inputs if they are usual; None: texts alone."""
+        """Return the names of title and text: from `--fields`, or usual names in the inputs; None: texts alone."""
         return self.fields or self.found.names
 
     @property
@@ -129,12 +129,12 @@ class Adapt(Options):
 
     @property
     def starts(self) -> bool:
-        """Whether a static encoder is made here, in DIR/start."""
+        """Return whether this run makes a static encoder, in DIR/start."""
         return self.model is None or self.model.startswith(STATIC)
 
     @property
     def trains_static(self) -> bool:
-        """Whether the model that is trained is a static encoder."""
+        """Return whether the trained model is a static encoder."""
         return self.starts or (self.encoder is not None and static.reads(self.encoder))
 
     @property

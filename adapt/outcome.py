@@ -1,4 +1,4 @@
-"""What the verdicts come to: which of them decides, which system to take, and the model and weight that it needs.
+"""Outcome of the verdicts: which of them decides, which system to take, and the model and weight that it needs.
 
 The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: of fewer, the interval of
 a difference is wider than most differences.

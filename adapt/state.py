@@ -54,7 +54,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
-    """Return the options with a precision of embedding in place of `auto`: that of the finished steps, or what this
+    """Return the options with a precision of embedding in place of `auto`: the finished steps', or what this
     machine computes fast, which is printed and noted in the state. All steps have the same one, so that they share
     embeddings, and texts are judged as they are searched.
     """

@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether the command is run on every call, since it compares its inputs itself."""
+        """Return whether the command is run on every call, since it compares its inputs itself."""
         return self.module in COMPARING
 
 

@@ -81,7 +81,7 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 
 
 def are_quotes(parts: Iterable[bytes]) -> bool:
-    """Return whether the quotes of a tab-separated file are those of a csv writer, and not characters.
+    """Return whether a csv writer quoted the fields of a tab-separated file; otherwise its quotes are characters.
 
     They are if its header has all names in quotes, or if more cells need their quotes than contradict them. A cell
     needs them if it is closed, every quote within is doubled, and it holds a quote, a tab or a line break. A cell that

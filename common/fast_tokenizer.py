@@ -1,4 +1,4 @@
-"""Token ids of texts: those of Hugging Face `tokenizers`, computed in a faster way where that gives the same.
+"""Token ids of texts, equal to Hugging Face `tokenizers`, and computed in a faster way where that gives the same ids.
 
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
@@ -97,7 +97,7 @@ def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> T
 
 
 class FastTokenizer:
-    """Ids of texts, exactly those of `Tokenizer.encode(text, add_special_tokens=False)`.
+    """Tokenizer whose ids equal `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
         tokenizer: as returned by `load`; its setting `encode_special_tokens` applies.

@@ -169,7 +169,7 @@ def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
 
 
 def _argument(field: _Field) -> dict[str, Any]:
-    """Return what argparse's `add_argument` takes besides the name."""
+    """Return the keyword arguments of argparse's `add_argument`."""
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = default not in (None, "", ()) and not isinstance(default, bool) and "default" not in flag.help

@@ -36,7 +36,7 @@ class Query:
 
     @property
     def has_answer(self) -> bool:
-        """Whether it is known what should be found."""
+        """Return whether the file says what each query should find."""
         return self.answer_text is not None or self.answer_id is not None
 
 

@@ -134,7 +134,7 @@ def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
 
 
 def _settings_notes(a: Results, b: Results) -> list[str]:
-    """Return notes on the settings besides the model that may cause the difference."""
+    """Return notes on settings, other than the model, that may cause the difference."""
     notes = [
         f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"
         for key in ("protocol", "seed", "precision", "pooling")

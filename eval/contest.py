@@ -1,4 +1,4 @@
-"""What each system of a verdict finds, alone and beside BM25, with weights that other queries chose.
+"""Contest of a verdict's systems: their ranks, alone and beside BM25, with weights that other queries chose.
 
     rounds of (queries that choose, queries that are judged) ─┐
     vectors of a model and of BM25 ───────────────────────────┴──> Result: its weight, a rank for each judged query

@@ -42,7 +42,7 @@ class Table:
 
 
 class Answer(NamedTuple):
-    """What a model answers a query: the query, the first of its right texts, the rank of the best right text from 1 (0:
+    """Answer of a model to a query: the query, the first of its right texts, the rank of the best right text from 1 (0:
     none is ranked), and the text that the model ranks first.
     """
 
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Details:
-    """The parts of a task that a report shows besides its scores. An empty line in `text` separates paragraphs.
+    """The parts of a task that a report shows beside its scores. An empty line in `text` separates paragraphs.
 
     Attributes:
         answers: one for each query, in the same order for every model; a report shows those in which models differ.

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for: the options of `clearspan eval`, checked."""
+"""Options of `clearspan eval`, checked."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -119,7 +119,7 @@ def evaluate(request: EvalOptions) -> list[Scored]:
 
 
 def with_differences(scored: Sequence[Scored]) -> list[Scored]:
-    """Return the evaluations with the differences of their main scores from those of the first.
+    """Return the evaluations with the differences of their main scores from the first evaluation's.
 
     The p-values are corrected by Holm over all of these differences. A score without examples, or of other examples
     than the first model's, has no difference.

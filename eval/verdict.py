@@ -50,7 +50,7 @@ QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text"
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model that takes part, besides BM25, which always does.
+    """A model that takes part in a verdict. BM25 always does, and needs no entrant.
 
     Attributes:
         name: its name in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.

@@ -19,6 +19,6 @@ def suffixes_of(path: str) -> list[str]:
 
 
 def type_suffix(path: str) -> str:
-    """Return the extension that tells a file's type: the last one in small letters, but for that of a compression."""
+    """Return the extension that tells a file's type, lower-cased: the last one that is not a compression's."""
     kept = [suffix for suffix in suffixes_of(path) if suffix not in COMPRESSED]
     return kept[-1] if kept else ""

@@ -31,7 +31,7 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks the field of the text, or those of the row. The message names the fields that it has."""
+    """A record lacks the field of its text, or fields of its row. The message names the fields that it has."""
 
 
 @dataclasses.dataclass

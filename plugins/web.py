@@ -210,7 +210,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode a page: in the encoding of its HTTP header, else in UTF-8, else in that of its meta element or a guess.
+    """Decode a page: by its HTTP header's encoding, else as UTF-8, else by its meta element or a guess.
 
     Bytes that are not of this encoding are left out: pages with a few of them are no damage.
     """

@@ -36,7 +36,7 @@ class Totals:
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe how the figures differ from those of a `ShardInfo`, one phrase per field; empty if none differs."""
+        """Describe how the figures differ from a `ShardInfo`, one phrase per field; empty if none differs."""
         lines = []
         for name, value in vars(self).items():
             stated = getattr(declared, name)

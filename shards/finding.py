@@ -34,7 +34,7 @@ class Status(NamedTuple):
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """What another name of the file (a hard link of a backup) or other rights leave as it is."""
+        """Return what a new hard link or another file mode leaves unchanged: size, modification time, inode."""
         return self.bytes, self.modified, self.inode
 
     @classmethod

@@ -121,7 +121,7 @@ class Schema:
         return f"{FIELD}*" if name.startswith(FIELD) else _stem(name)
 
     def check(self, actual: pa.Schema) -> None:
-        """Raise MemberError unless a batch's columns are those of this kind."""
+        """Raise MemberError unless a batch has the columns of this kind."""
         if twice := [name for name in actual.names if actual.names.count(name) > 1]:
             raise MemberError(f"two columns are named {twice[0]}")
         optional = list(self._in_order(actual.names[len(self.columns) :]))

@@ -289,7 +289,7 @@ def list_files(folder: str) -> list[str]:
 
 
 def _delete(path: str) -> None:
-    """Delete an object. Of Beam's filesystems only that of gs:// takes the path for a glob."""
+    """Delete an object. Only Beam's filesystem for gs:// takes the path for a glob pattern."""
     _beam().delete([glob.escape(path) if path.startswith("gs://") else path])
 
 

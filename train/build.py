@@ -284,7 +284,7 @@ def build_held_out(
 def _stream(
     recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
 ) -> ExampleStream:
-    """Return the stream of a dataset; that of held-out examples is over all of them, and its step is what is contrasted
+    """Return the stream of a dataset. A held-out stream covers all examples, and its step is what is contrasted
     with each other.
     """
     data, training = recipe.data[name], recipe.training

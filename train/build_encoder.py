@@ -105,7 +105,7 @@ def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) ->
 
 
 def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
-    """Return the tokenizer of a model's folder, which that of the shards must extend."""
+    """Return the tokenizer of a model's folder; the shards' tokenizer must extend it."""
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)

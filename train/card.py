@@ -31,7 +31,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md")
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The origin of an exported model, besides its recipe.
+    """The origin of an exported model, in addition to its recipe.
 
     Attributes:
         step: the checkpoint's step; None: the model is not from a run.

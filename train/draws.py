@@ -44,7 +44,7 @@ def mix(*parts: int | Tensor) -> Tensor:
 
 
 def extend(key: Tensor, *parts: int | Tensor) -> Tensor:
-    """Return the key whose parts are those of `key`, followed by these."""
+    """Return `key` extended by these parts."""
     return torch.as_tensor(keyed.extend(key, *parts))
 
 

@@ -112,7 +112,7 @@ def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
-    """Write everything that an export needs besides the weights, and replace an older version: configuration,
+    """Write everything that an export needs except the weights, and replace an older version: configuration,
     tokenizer, inference settings, the layers after the pooling, and the facts about the training data
     (`train.card.facts`).
 

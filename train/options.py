@@ -258,8 +258,8 @@ class Recipe:
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
     def contrasted(self, data: str) -> int:
-        """Return the number of examples of a dataset that are contrasted with each other: those of a micro-batch, or
-        with gradient caching those of a step.
+        """Return the number of examples of a dataset that are contrasted with each other: a micro-batch's, or
+        with gradient caching a step's.
         """
         training = self.training
         return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)

@@ -59,7 +59,7 @@ def dataset_sha256(folder: str | Path) -> str:
 
 
 def inputs(recipe: Recipe) -> dict[str, str]:
-    """Return a hash of everything that a run reads besides its recipe, by recipe key.
+    """Return a hash of everything that a run reads in addition to its recipe, by recipe key.
 
     Raises:
         RecipeError: a file or a folder of a model cannot be read.
@@ -108,7 +108,7 @@ def mark_finished(run: Path) -> None:
 
 
 def check_metrics(run: Path) -> None:
-    """Check that the metrics of a run are those of the time when it finished.
+    """Check that the metrics of a run have not changed since it finished.
 
     Raises:
         RecipeError: they have changed since.

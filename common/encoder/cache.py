@@ -177,7 +177,7 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return what the checksums of rows begin with, (n,): a row does not pass for that of another text."""
+    """Return the prefixes of the rows' checksums, (n,), from the text's hash: no row passes for another text's."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 

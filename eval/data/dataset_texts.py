@@ -61,7 +61,7 @@ class DatasetTexts:
 
     @property
     def is_of_pairs(self) -> bool:
-        """Whether the examples are pairs of a title, or another first text, and the text that it should find."""
+        """Return whether the examples are pairs: a title, or another first text, and the text that it should find."""
         return self._dataset.kind.name == "triplets"
 
     def as_read(self, text: str) -> str:

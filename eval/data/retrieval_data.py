@@ -78,7 +78,7 @@ class RetrievalSet:
         )
 
     def joined(self, others: "RetrievalSet") -> "RetrievalSet":
-        """Return these queries and those of a collection of the same documents, without candidates of their own."""
+        """Return these queries together with another set's, over the same documents, without candidates per query."""
         return replace(
             self,
             queries=[*self.queries, *others.queries],

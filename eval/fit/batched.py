@@ -96,7 +96,7 @@ class Classifiers:
         return [layer.weights for layer in self._layers]
 
     def keep(self, folds: Tensor, slots: Tensor) -> None:
-        """Drop all fits except those of these folds (n,), and of each fold these L2 values (n, m)."""
+        """Keep only the fits of these folds (n,) with these L2 values of each fold (n, m); drop all others."""
         at = (folds[:, None], slots)
         for layer in self._layers:
             layer.keep(at)

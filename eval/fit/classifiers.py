@@ -30,7 +30,7 @@ _CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """The settings of a classifier's training; the defaults are those of SentEval's code, which the papers used.
+    """The settings of a classifier's training; the defaults are SentEval's, which the papers used.
 
     Attributes:
         optimizer: torch's Adam, or RMSprop at 1e-2, with torch's defaults; L2 is its weight decay, of biases too.

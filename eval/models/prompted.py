@@ -65,7 +65,7 @@ class Prompted(Similarity):
         return self._others.embed(texts, keep)
 
     def expected_s(self, documents: Sequence[str]) -> float:
-        """Return the seconds that embedding documents will take, by those of a few of them; 0 if they are cached."""
+        """Return the estimated seconds to embed the documents, from a few of them; 0 if they are cached."""
         sample, embedder = documents[:: max(1, len(documents) // NUM_TIMED)], self._documents
         embedder.embed(sample[:2])  # the first call of a model is slower
         seconds, num_texts = embedder.encode_s, embedder.num_texts

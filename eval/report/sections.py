@@ -204,7 +204,7 @@ def _data(summary: ScoreSummary) -> Section:
 
 
 def _run(summary: ScoreSummary) -> Section:
-    """Return what the scores depend on besides the data: models, versions, seeds, settings."""
+    """Return what the scores depend on in addition to the data: models, versions, seeds, settings."""
     flat: dict[str, dict[str, Any]] = {}
     for each in summary.scored:
         environment = dict(each.results.environment)

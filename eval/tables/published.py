@@ -20,7 +20,7 @@ _PAPERS = ("declutr", "declutr-v1", "clear", "nonling")
 
 @dataclass(frozen=True)
 class Column:
-    """A column, and the source of our cells in it: at most one of the four attributes besides `head`.
+    """A column, and the source of our cells in it: at most one of the attributes other than `head`.
 
     Attributes:
         of: the task and metric of each figure in a cell.

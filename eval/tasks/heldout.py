@@ -1,4 +1,4 @@
-"""Held-out retrieval: given one crop of a held-out text, find the other among those of all texts. Needs no labels.
+"""Held-out retrieval: one crop of a held-out text finds the other among the crops of all texts. Needs no labels.
 Of a dataset of pairs, given the first text, find the second; `NAME/passages` are crops of the second texts.
 
     a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval

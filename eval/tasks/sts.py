@@ -135,7 +135,7 @@ class StsTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return the three aggregations of a year's correlations; else those of test, and of dev as `*_dev`."""
+        """Return a year's correlations in three aggregations; else the test set's, and the dev set's as `*_dev`."""
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
         if "test" in self.subsets:

@@ -42,7 +42,7 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """How much each step changes; the defaults are the paper's (section 4.1)."""
+    """Proportions of words that each step changes; the defaults are the paper's (section 4.1)."""
 
     unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
     del_word: Annotated[float, Flag("fraction of units deleted", "P"), Gt(0), Le(1)] = 0.7

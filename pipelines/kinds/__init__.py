@@ -163,7 +163,7 @@ class Kind(Options, ABC):
             raise RecordError(record.problem)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files that shape the examples, besides the options. They are published in the dataset's folder.
+        """Return the files that shape the examples, such as a tokenizer. They are published in the dataset's folder.
 
         Returns:
             Contents by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.

@@ -58,7 +58,7 @@ def group_of(record: Record, field: str | None) -> str:
 
 
 def digests(groups: Sequence[str], alone: np.ndarray) -> np.ndarray:
-    """Return the hashes of groups, (n, 1) uint64; that of a row without one is `alone` (n,): it joins no other."""
+    """Return the hashes of groups, (n, 1) uint64. A row without a group gets its hash in `alone` (n,)."""
     hashes = alone.copy()
     for row, group in enumerate(groups):
         if group:

@@ -37,7 +37,7 @@ def split(word: str) -> tuple[str, str | None]:
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Raise ValueError unless these are different names that can be those of columns."""
+    """Raise ValueError unless the names differ and can be names of columns."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--keep-fields names {twice} twice: leave one out")

@@ -80,7 +80,7 @@ GROUP = "hold out rows with one value of this field together, e.g. versions of a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind `triplets`. A row has no text of its own: the options of one are left out, and those of pages."""
+    """The kind `triplets`: rows of several texts. Options for records of one text, and for pages, are left out."""
 
     text_field: str | None = None
     text_per: Literal["file", "line"] = "file"
@@ -185,7 +185,7 @@ class Triplets(TextKind):
 
     @property
     def has_several(self) -> bool:
-        """Whether a row may have several positives or negatives, and lack some."""
+        """Return whether a row may have several positives or negatives, and lack some."""
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:

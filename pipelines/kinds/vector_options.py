@@ -1,4 +1,4 @@
-"""Options of commands that embed texts by a model, and those of the kind `vectors`, which its worker reads."""
+"""Options of commands that embed texts by a model, and of the kind `vectors`, which its worker reads."""
 
 import dataclasses
 import re
@@ -29,7 +29,7 @@ PROMPT = "the model's prompt before each {0}, by its name, or none (default: tha
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Options of a command that embeds texts by a model. `side` is that of the texts (`common.encoder.prompts`)."""
+    """Options of a command that embeds texts by a model. `side`: whether the texts are queries or documents."""
 
     model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
     prompt_name: str | None = None

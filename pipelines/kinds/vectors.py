@@ -97,8 +97,8 @@ class Vectors(VectorOptions):
         return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys([*names, *titles])))
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the name of the title, and the types of the fields to keep: those of the run that
-        continues, or of the first records.
+        """Return the kind with the name of the title and the types of the kept fields, as in the run that
+        continues or, in a new run, in the first records.
         """
         if not reading.keep:
             return self

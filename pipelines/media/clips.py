@@ -75,7 +75,7 @@ def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
 
 
 def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
-    """Yield the frames of each `span` samples (`frames` of them), then those of the rest, if it is long enough."""
+    """Yield the frames of each `span` samples (`frames` of them), then of the rest if it is long enough."""
     rest, is_whole = np.empty(0, np.float32), True
     for block in samples:
         rest = np.concatenate([rest, block])

@@ -1,4 +1,4 @@
-"""Which of the nearest texts become negatives: a range of ranks, margins against false negatives, top or random.
+"""Choice of negatives among the nearest texts: a range of ranks, margins against false negatives, top or random.
 
 The terms are those of sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the query as
 the right one may be right, too: `relative_margin` 0.05 leaves out those above 95 % of the positive's score
@@ -101,7 +101,7 @@ def valid(
 
 
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
-    """Yield each row's negatives, number -> score: those of the model, then those by BM25.
+    """Yield each row's negatives, number -> score: first the model's, then BM25's.
 
     If one of the two has too few, the other fills in.
     """

@@ -75,7 +75,7 @@ class Nearest:
         return ordered(numbers, cosines(queries, self.vectors, numbers), depth)
 
     def _places(self, numbers: Numbers) -> Numbers:
-        """Return the places of those of the numbers that are in the pool."""
+        """Return the positions, in the pool, of the numbers that it contains."""
         places = np.searchsorted(self.pool, numbers)
         return places[self.pool[places.clip(max=len(self.pool) - 1)] == numbers] if len(self.pool) else places[:0]
 

@@ -107,7 +107,7 @@ class MinedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Miner:
-    """What mines the rows of a source: its search by the model, by BM25, or both, among `pool`."""
+    """Miner of a source's rows: searches `pool` by the model, by BM25, or both."""
 
     source: MiningSource
     options: ChoiceOptions

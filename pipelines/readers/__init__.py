@@ -106,7 +106,7 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return the identity of a piece; that of a small file is the sample of it that planning took."""
+    """Return the identity of a piece; for a small file, the sample that planning took of it."""
     is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
     return piece.input.sample if is_known else identity(root, piece)
 

@@ -131,7 +131,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields, with those of the objects among them, for messages."""
+    """Yield the names of an object's fields, nested ones included, for messages."""
     for name, value in fields.items():
         if isinstance(value, Mapping) and value:
             yield from names_in(value, f"{prefix}{name}.")
@@ -140,7 +140,7 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return the types of columns by name; that of a struct is the same of its fields."""
+    """Return the types of columns by name; a struct's type is such a mapping of its fields."""
     return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
 
@@ -273,7 +273,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return columns of a batch, those of structs too, by the names that were asked for."""
+    """Return the named columns of a batch, fields of structs included."""
     from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
 
     arrays = []
@@ -286,7 +286,7 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
 
 
 def _is(kind: pa.DataType, name: str) -> bool:
-    """Return whether a type, or that of a dictionary's values, is this one: string or binary, of any form."""
+    """Return whether a type, or its dictionary's value type, is string or binary in any of Arrow's forms."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in (name, f"large_{name}", f"{name}_view")
 

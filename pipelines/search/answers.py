@@ -1,4 +1,4 @@
-"""Where the right texts of queries rank: for a file of queries that says what should be found.
+"""Ranks of the right texts, for a file of queries that says what should be found.
 
     queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
 

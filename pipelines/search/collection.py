@@ -207,7 +207,7 @@ class Collection:
 
     @property
     def has_texts(self) -> bool:
-        """Whether all texts are kept, as BM25 needs."""
+        """Return whether all texts are kept, as BM25 needs."""
         return all(options_of(dataset).get("keep_text") for dataset in self.texts.datasets)
 
     @property
@@ -219,7 +219,7 @@ class Collection:
 
     @functools.cached_property
     def compute(self) -> Compute:
-        """Where and how queries are embedded."""
+        """Return the device and precision with which queries are embedded."""
         return resolve(
             device_of(Path(self._model_folder), self._device), self.options["precision"], "embed --precision"
         )
@@ -230,7 +230,7 @@ class Collection:
         return Prompts.read(Path(self._model_folder))
 
     def query_prompt(self, name: str | None = None) -> str:
-        """Return the prompt before each query: that of a name, or the collection's.
+        """Return the prompt before each query: the named one, or the collection's.
 
         Raises:
             EncoderError: the model has no such prompt.

@@ -28,7 +28,7 @@ Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a score is made of.
+    """The parts of a score: the model's similarity, BM25, and their weight.
 
     Attributes:
         weight: of the similarity, 1 minus that of BM25.

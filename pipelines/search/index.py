@@ -1,6 +1,6 @@
-"""What is computed once of texts and kept in the cache as HASH.SUFFIX (`common.kept`): indexes of words, moments.
+"""Indexes of words, and moments of scores: computed once from texts and kept in the cache (`common.kept`).
 
-The hash is that of the manifests and of everything that decides the content, the versions of its libraries among it,
+A file is named by a hash of the manifests and of everything else that decides its content, such as library versions,
 so that the index of other texts or of another version is never used.
 """
 

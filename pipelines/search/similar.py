@@ -61,7 +61,7 @@ class SimilarityFunction:
 
     @property
     def is_product(self) -> bool:
-        """Whether the similarity is the product of prepared vectors."""
+        """Return whether the similarity is the dot product of prepared vectors."""
         return self.name in ("cosine", "dot")
 
     def scale_and_shift(

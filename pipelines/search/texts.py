@@ -49,7 +49,7 @@ class RowBlock:
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of the rows; of chunks, those of their documents: int64."""
+        """Return the ids of the rows, int64; chunks have their document's id."""
         names = [(batch, DOCUMENT if DOCUMENT in batch.schema.names else "id") for _, batch in self.parts]
         return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
 

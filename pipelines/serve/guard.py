@@ -1,4 +1,4 @@
-"""Which requests the server answers: those that a page of its own sends, by a name of its own.
+"""Guard of the server: it answers only requests that its own page sends to one of its own names.
 
 A web page of another site can make the browser of whoever reads it send requests to 127.0.0.1. Two checks keep it from
 reading the collection:

@@ -1,4 +1,4 @@
-"""Prompts before the texts of a row: those of the model whose tokenizer is used, by name, or given as texts.
+"""Prompts before the texts of a row: named prompts of the model whose tokenizer is used, or texts from the user.
 
     --tokenizer MODEL ──> the model's prompts ──┐
     --prompt-name NAMES ────────────────────────┼──> a prompt for each column ──> prompt + text -> token ids

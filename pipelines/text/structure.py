@@ -51,7 +51,7 @@ Heading = tuple[str, int, int]
 
 
 def _marked(lines: Sequence[str]) -> list[Heading]:
-    """Return the headings of a text: those of Markdown if it is Markdown, else its underlined lines."""
+    """Return the headings of a text: Markdown's if it is Markdown, else its underlined lines."""
     tokens = _markdown().parse("\n".join(lines))
     marked, titled = list[Heading](), list[Heading]()
     for number, token in enumerate(tokens):

@@ -73,7 +73,7 @@ def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
 
 
 def commit(job: Job) -> Manifest:
-    """Write the manifest, and that of the held-out part, unless they exist.
+    """Write the manifests of the dataset and of its held-out part, unless they exist.
 
     Raises:
         PipelineError: a unit is not done, or the units do not add up to a dataset.

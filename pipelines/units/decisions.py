@@ -306,7 +306,7 @@ def _last_iteration(job: Job, unit: int) -> int:
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the verdicts on a unit's documents, all but that of the limit, and its near-duplicates."""
+    """Write the decisions on a unit's documents, except the limit's, and its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)

@@ -126,7 +126,7 @@ class Job:
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of a unit's result, or of that of its first stage (STAGED)."""
+        """Return the path of a unit's result: its final one, or its first stage's (STAGED)."""
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod

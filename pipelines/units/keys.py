@@ -52,7 +52,7 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash for each row of hashes (n, texts) uint64, (n,) uint64; that of one text is its own."""
+    """Return one hash for each row of hashes (n, texts) uint64, (n,) uint64; with one text, that text's hash."""
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     mixed: np.ndarray = keyed.mix(*hashes.view(np.int64).T).view(np.uint64)

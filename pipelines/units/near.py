@@ -57,7 +57,7 @@ class Banding:
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return the bands of sketches, (n * num_bands,) BAND; that of a text without words, zeros, has none.
+        """Return the bands of sketches, (n * num_bands,) BAND; the sketch of a text without words, all zeros, has none.
 
         Args:
             sketches: (n, NUM_HASHES) int64.
@@ -95,7 +95,7 @@ def shared(bands: np.ndarray) -> np.ndarray:
 
 
 def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compare the documents of each band, in plan order, with those of it that stay.
+    """Compare the documents of each band, in plan order, with the documents that the band has kept so far.
 
     Args:
         entries: (n,) CANDIDATE, in plan order.

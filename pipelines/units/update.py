@@ -96,7 +96,7 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two fingerprints, apart from those of the inputs."""
+    """Return the differences between two fingerprints, except differences of their inputs."""
 
     def shaping(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
         options = {name: value for name, value in fingerprint["options"].items() if name not in OF_INPUTS}

@@ -88,7 +88,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
 
 
 def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-    """Raise RecipeError for a new entry whose name is similar to that of an old one, if it is null, which leaves out
+    """Raise RecipeError for a new entry whose name is similar to an existing one, if it is null, which leaves out
     nothing, or a dataset that no objective names.
     """
     for section in ("data", "objectives"):

@@ -106,7 +106,7 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """The examples of an epoch: those of the share that are long enough."""
+        """Return the number of examples in an epoch: of the dataset's share, the ones that are long enough."""
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:

@@ -84,7 +84,7 @@ class Display:
             self.tell(f"step {step:,}/{self.total:,}: {text}{f', {duration(seconds)} to go' if done and left else ''}")
 
     def score(self, step: int | None, scores: Mapping[str, float], best: bool) -> None:
-        """Show the scores of an evaluation; without a step, those of the model that training begins with."""
+        """Show the scores of an evaluation; without a step, of the model that training begins with."""
         texts = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
         when = f"after step {step:,}" if step else "before the first step" if step == 0 else "the model as given"
         self.tell(f"{when}: {texts}{', the best so far' if best and step else ''}")

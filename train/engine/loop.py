@@ -276,7 +276,7 @@ class Trainer:
         return reduced
 
     def _check_loss(self, loss: float) -> None:
-        """Raise FloatingPointError for a loss that has exploded; chance is that of guessing among all tokens."""
+        """Raise FloatingPointError for a loss above a multiple of chance level (guessing among all tokens)."""
         self.first_loss = loss if self.first_loss is None else self.first_loss
         chance = math.log(self.learner.encoder.config.vocab_size)
         chance *= sum(options.weight for options in self.recipe.objectives.values())

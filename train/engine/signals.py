@@ -51,7 +51,7 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code of the launcher, which is that of the first failed rank; print the signal that ended it.
+        """Return the exit code of the launcher, the first failed rank's; print the signal that ended it.
 
         Raises:
             RuntimeError: a signal ended the launcher itself.

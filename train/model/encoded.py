@@ -61,7 +61,7 @@ class Forward(SequenceVectors):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The result of a forward for one objective: its blocks by their names, those of others as `OBJECTIVE/BLOCK`.
+    """The result of a forward for one objective: its blocks by name, other objectives' blocks as `OBJECTIVE/BLOCK`.
 
     With gradient caching, a contrastive objective gets the vectors of several forwards, and nothing else.
 

@@ -120,7 +120,7 @@ class TrainableEncoder(nn.Module):
         return int(self.config.num_hidden_layers) if self.attends else 0
 
     def special_tokens(self, tokenizer: Any) -> SpecialTokens:
-        """Return the tokens around a sequence: those of the tokenizer's template, which only attention can use.
+        """Return the tokens around a sequence, from the tokenizer's template; none for a model without attention.
 
         Raises:
             EncoderError: the template does not hold a sequence once.
@@ -331,7 +331,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Whether pooling and layers are those of the model that training begins with, if there is one."""
+        """Return whether pooling and layers equal the given model's, where there is one."""
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:

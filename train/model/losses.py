@@ -121,7 +121,7 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
 
 def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return logits (2n, 2N) of this rank's points of both views against those of all ranks, -inf between a point and
+    """Return logits (2n, 2N) of this rank's points of both views against all ranks' points, -inf between a point and
     itself, and the column of each point's other view (2n,).
     """
     n, column = len(first), own_columns(first)
@@ -141,7 +141,7 @@ def _without(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
 
 
 def own_columns(rows: Tensor) -> Tensor:
-    """Return the columns of this rank's rows among those of all ranks, (n,)."""
+    """Return the columns of this rank's rows among the rows of all ranks, (n,)."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 

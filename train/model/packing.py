@@ -82,7 +82,7 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """The ids that the tokenizer puts before and after a sequence, and those of padding and of the mask."""
+    """The ids that the tokenizer puts before and after a sequence, the padding id and the mask id."""
 
     prefix: list[int]
     suffix: list[int]

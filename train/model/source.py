@@ -16,7 +16,7 @@ from clearspan.common.model_folder import EncoderError, read_modules
 
 @dataclasses.dataclass
 class Inference:
-    """The steps of embedding a text besides encoding and pooling.
+    """The steps of embedding a text other than encoding and pooling.
 
     Attributes:
         max_tokens: the longest sequence, special tokens included; None: the architecture's limit.
@@ -41,7 +41,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """Pooling and layers of the model of `model.path`, from which those of the run's encoder may differ.
+    """Pooling and layers of the model in `model.path`; the run's encoder may have others.
 
     Attributes:
         pooling: the pooling of its folder, or the run's if the folder states none.

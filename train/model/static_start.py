@@ -63,7 +63,7 @@ def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
 
 
 def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
-    """Set the first dimensions of a static model's vectors to those of `known`, and scale all by the tokens' weights.
+    """Set the first dimensions of a static model's vectors to `known`, and scale all by the tokens' weights.
 
     Args:
         model: `train.model.static.StaticModel` with random vectors.

@@ -119,8 +119,8 @@ class Setting:
         return fraction * mean, fraction**2 * variance
 
     def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
-        """Return mean and variance of an example's tokens in spans, given those of a document of `required` tokens or
-        more: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
+        """Return mean and variance of an example's tokens in spans, from the `moments` of a document of `required` or more
+        tokens: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
         """
         histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:
@@ -284,7 +284,7 @@ class Objective(nn.Module, abc.ABC):
         return self.loss(encoded, context)
 
     def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
-        """Return (weighted loss, metrics by the names that are logged); `share` is a factor of the loss besides."""
+        """Return (weighted loss, metrics by logged name); `share` multiplies the loss: the part of this rank."""
         loss, metrics = self.trained_loss(encoded, context)
         loss = loss * share
         named = {f"{self.name}/{key}": value for key, value in metrics.items()}

@@ -137,7 +137,7 @@ class ContrastiveObjective(Objective):
         return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics) of whole vectors, the loss averaged with those of the prefixes that `dims` names."""
+        """Return (loss, metrics) of whole vectors; the loss is averaged with the losses of the prefixes in `dims`."""
         loss, metrics = self.loss(encoded, context)
         prefixes = (dataclasses.replace(encoded, dim=dim, measured=False) for dim in self.prefixes)
         losses = [loss, *(self.loss(prefix, context)[0] for prefix in prefixes)]

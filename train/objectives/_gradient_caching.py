@@ -57,7 +57,7 @@ class Cached:
     shares: dict[str, Tensor]
 
     def pull(self, vectors: SequenceVectors) -> Tensor:
-        """Return a scalar of value 0 whose gradient is that of the contrastive losses.
+        """Return a scalar of value 0 whose gradient equals the contrastive losses' gradient.
 
         Args:
             vectors: the micro-batch's vectors, computed again with gradient.
@@ -112,7 +112,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
-    """Return the vectors of several micro-batches as those of one: each block's rows are together, in their order."""
+    """Join the vectors of several micro-batches into one: each block's rows are together, in their order."""
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
     first: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): contrast two views of a sentence with those of all
+"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): contrast two views of a sentence with the views of all
 other sentences.
 
     stored views, or the tokens augmented on the fly -> a vector of each (`pool`) -> projection head g -> NT-Xent

@@ -1,4 +1,4 @@
-"""VisualCSE and AudioCSE (Jian et al. 2022): contrast views of an image or a clip with those of others, in
+"""VisualCSE and AudioCSE (Jian et al. 2022): contrast views of an image or a clip with views of others, in
 the text encoder.
 
     two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks

@@ -80,7 +80,7 @@ class SimcseConfig(ContrastiveConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What the loss needs besides the vectors.
+    """State of a batch that the loss needs in addition to the vectors.
 
     Attributes:
         keys: the keys by which examples are compared, (n, 2 + number of positives + k) int64: those of the id, the

@@ -1,4 +1,4 @@
-"""What a sweep found: which runs can be ranked and by what, in words, bars and learning curves.
+"""Report of a sweep: the runs that can be ranked and by what, in words, bars and learning curves.
 
     recipes, figures of each run ──> ranking: a figure, or why none of them ranks these runs
                                  ──> lines (terminal), write (report.html)
@@ -82,7 +82,7 @@ def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
 
 
 def _of_loss(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's losses depend on, besides how well it has learned, by recipe key."""
+    """Return what a run's losses depend on, other than how well it has learned, by recipe key."""
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
     found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
     for name, objective in recipe.objectives.items():
@@ -91,7 +91,7 @@ def _of_loss(recipe: Recipe) -> dict[str, Any]:
 
 
 def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's dev score depends on, besides how well it has learned, by recipe key."""
+    """Return what a run's dev score depends on, other than how well it has learned, by recipe key."""
     held_out = {f"data.{name}.validation": data.validation for name, data in recipe.data.items()}
     return {"training.eval_data": recipe.training.eval_data, **held_out}
 
