@@ -13,11 +13,11 @@ from clearspan.pipelines import kinds
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
-from clearspan.pipelines.mining.command import Mine
-from clearspan.pipelines.mining.command import MiningSummary as MinedSummary
+from clearspan.pipelines.mining.mine_command import Mine
+from clearspan.pipelines.mining.mine_command import MiningSummary as MinedSummary
 from clearspan.pipelines.run import DatasetSummary, RunOptions, run
-from clearspan.pipelines.search.command import Search, SearchResults
-from clearspan.pipelines.serve.command import Ended, Serve
+from clearspan.pipelines.search.search_command import Search, SearchResults
+from clearspan.pipelines.serve.serve_command import Ended, Serve
 from clearspan.pipelines.vocabulary import TokenizerSummary as LearnedSummary
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards import schema as schemas

@@ -13,8 +13,8 @@ from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import Collection
-from clearspan.pipelines.search.command import Search
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.search_command import Search
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Iterable[str | Path]

@@ -13,7 +13,7 @@ import pytest
 import clearspan
 from clearspan.common.commands import UsageError
 from clearspan.common.typed import conform
-from clearspan.pipelines.search.command import Search
+from clearspan.pipelines.search.search_command import Search
 from clearspan.train.options import RecipeError
 
 GIVEN: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, encodings, jsonl, samples, sniff, tables, text
+from clearspan.pipelines.readers import arrays, encodings, jsonl, plain_text, samples, sniff, tables
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.samples import CLASS_FILE, LINK, Member
@@ -32,7 +32,7 @@ MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
     "csv": tables.records,
     "json": arrays.records,
     "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
-    "text": text.records,
+    "text": plain_text.records,
 }
 """Readers of members, by format."""
 CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"

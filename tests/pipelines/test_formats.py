@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrays, text
+from clearspan.pipelines.readers import arrays, plain_text
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError
 from clearspan.pipelines.records import Reading, Record
 from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all
@@ -136,7 +136,7 @@ def test_an_extension_type_is_no_text(tmp_path: Path) -> None:
 
 
 def parts(data: bytes, separator: str, limit: int = 10**6) -> list[Record]:
-    return list(text.records(Few(data), "a.txt", Reading(limit, separator=separator)))
+    return list(plain_text.records(Few(data), "a.txt", Reading(limit, separator=separator)))
 
 
 @given(st.lists(st.text("ab \n<", max_size=5), max_size=8), st.sampled_from(["\n\n", "<a>", "<", "  "]))

@@ -19,7 +19,7 @@ import clearspan
 from clearspan.common import same_text
 from clearspan.common.encoder.folder import load
 from clearspan.common.words import words
-from clearspan.pipelines.mining import ranking, run
+from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
 from clearspan.shards import Dataset, verify
@@ -172,7 +172,7 @@ def test_the_bytes_do_not_depend_on_blocks_and_the_held_out_part_is_that_of_the_
 ) -> None:
     words = ("--bm25", "1", "--sampling-strategy", "random", "--seed", "3")
     mine(pairs, *words)
-    monkeypatch.setattr(run, "ROWS", 7)
+    monkeypatch.setattr(miner, "ROWS", 7)
     monkeypatch.setattr(ranking, "TILE", 32)
     monkeypatch.setattr(ranking, "TOGETHER", 3)
     mine(pairs, *words, "--cache", "none", output="again")

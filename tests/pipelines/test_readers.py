@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import jsonl, read_pieces, text
+from clearspan.pipelines.readers import jsonl, plain_text, read_pieces
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import cut, describe
@@ -241,9 +241,9 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
 
 
 def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
-    (latin,) = text.records(io.BytesIO("naïve".encode("latin-1")), "moby.txt", READING)
+    (latin,) = plain_text.records(io.BytesIO("naïve".encode("latin-1")), "moby.txt", READING)
     assert latin.problem == "invalid UTF-8 at byte 2 of the file"
-    (long,) = text.records(io.BytesIO(b"x" * (LIMIT + 1)), "moby.txt", READING)
+    (long,) = plain_text.records(io.BytesIO(b"x" * (LIMIT + 1)), "moby.txt", READING)
     assert long.problem == "longer than 10,000 bytes"
 
 

@@ -119,8 +119,8 @@ class Setting:
         return fraction * mean, fraction**2 * variance
 
     def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
-        """Return mean and variance of an example's tokens in spans, from the `moments` of a document of `required` or more
-        tokens: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
+        """Return mean and variance of an example's tokens in spans, from the `moments` of a document that has the
+        `required` tokens: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
         """
         histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:

@@ -36,8 +36,8 @@ from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
+from clearspan.pipelines.mining.miner import Figures, Miner, held_out, mine
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest
-from clearspan.pipelines.mining.run import Figures, Miner, held_out, mine
 from clearspan.pipelines.mining.source import MiningSource
 from clearspan.shards import Manifest, storage
 from clearspan.shards.manifest import NAME
