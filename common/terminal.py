@@ -15,6 +15,7 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
+from clearspan.common.failures import Failure, hand_over, report
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.common.working_folder import children_ignore_it
 
@@ -23,8 +24,6 @@ GAP = 3
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
-HINT = " (see --help)"
-"""End of a line on bad usage."""
 UNRECOGNIZED = "unrecognized arguments: "
 """Beginning of argparse's message on unknown words."""
 
@@ -111,7 +110,8 @@ class Parser(argparse.ArgumentParser):
             message = f"{message}; {self.unknown(mistyped)}"
         if self._raises:
             raise UsageError(message)
-        self.exit(2, f"{self.prog}: {one_line(ValueError(message))}{HINT}\n")
+        report(Failure(self.prog, one_line(ValueError(message)), 2, is_refused=True))
+        self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help and version as any other output."""
@@ -207,7 +207,9 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
     """End the process with exit code 1 because of a signal; rank 0 prints a line."""
     if os.environ.get("RANK", "0") == "0":
-        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {remedy}\n".encode())
+        failure = Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}")
+        if not hand_over(failure):
+            os.write(2, f"\n{failure.line}\n".encode())  # not `print`, which the signal may have interrupted
     os._exit(1)
 
 
@@ -243,11 +245,11 @@ def run(
     except OutputClosedError:
         return 0
     except UsageError as error:
-        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        report(Failure(name, one_line(error), 2))
         return 2
     except expected as error:
-        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        report(Failure(name, one_line(error)))
         return 1
     except KeyboardInterrupt:
-        print(f"{name}: stopped: run the same command again to continue", file=sys.stderr)
+        report(Failure(name, "stopped: run the same command again to continue", 130))
         return 130

@@ -60,6 +60,7 @@ import sys
 from collections.abc import Sequence
 
 from clearspan.common import terminal
+from clearspan.common.failures import Failure, report
 from clearspan.common.options import parse
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
@@ -100,7 +101,7 @@ def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
     truncated = "" if request.allow_missing else ", ".join(scored[0].results.truncated.values())
     if truncated:
         problem = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
-        print(f"{prog}: {terminal.printable(problem)}", file=sys.stderr)
+        report(Failure(prog, terminal.printable(problem)))
     terminal.say(_output(scored, request.json), end="")
     return int(bool(truncated))
 

@@ -109,7 +109,7 @@ def train_model(
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]
         try:
-            run_module("clearspan.train", line, "train", quiet)
+            run_module("clearspan.train", line, quiet)
         except CommandError as error:
             raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
     return Run(Path(loaded.output))

@@ -7,7 +7,6 @@ Importing this module imports torch and DeepSpeed, which takes seconds.
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from clearspan.common.allocator import keep_tensors
 from clearspan.common.commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
+from clearspan.common.failures import Failure, report
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -193,8 +193,8 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
 
 
 def failed(problem: str, code: int = 1) -> int:
-    """Print the problem that ended the run, if any, after giving rank 0 time to print its own; return the exit code."""
+    """Report the problem that ended the run, if any, after giving rank 0 time to report; return the exit code."""
     leave_to_rank_0()
     if problem:
-        print(f"train: {problem}", file=sys.stderr)
+        report(Failure("train", problem, code))
     return code

@@ -120,7 +120,8 @@ class Setting:
 
     def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
         """Return mean and variance of an example's tokens in spans, from the `moments` of a document that has the
-        `required` tokens: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
+        `required` tokens: spans of shorter documents shrink in proportion. A bin of the histogram counts as its longest
+        length.
         """
         histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:
