@@ -49,7 +49,7 @@ def webdataset_pipeline(
             0: in order.
         seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
             (`persistent_workers`).
-        images: the form to which webdataset decodes an image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
+        images: webdataset's form of a decoded image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
 
     Raises:
         ManifestError: the folder has no readable manifest.
