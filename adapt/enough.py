@@ -1,9 +1,9 @@
-"""Tell what would stop the command late, before any work: too few texts for a verdict, and fields that are not there.
+"""Check before any work for problems that would stop the command late: too few texts for a verdict, missing fields.
 
-    inputs ──> number of their first records x held-out fraction ──> are enough held out, but for chance?
+    inputs ──> number of their first records x held-out fraction ──> are enough held out, on average?
     DIR/texts ──> the two halves of its held-out part ──> are enough of them different, and long enough?
 
-Hashes decide which texts are held out, so that their number is known only when the dataset is written.
+Hashes decide which texts are held out, so their exact number is known only when the dataset is written.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ from clearspan.pipelines.units.plan import find_inputs
 NEEDED = 2 * FEWEST_TEXTS
 """Fewest held-out texts: one half of them chooses, the other one is judged."""
 SURE = 2 * NEEDED
-"""Number of texts to hold out so that both halves, which hashes decide, have enough of them in all likelihood."""
+"""Number of texts to hold out so that both halves are very likely to have enough of them."""
 LOOKED_AT = 1000
-"""Number of records that are looked at for the fields to keep."""
+"""Number of records in which the fields to keep are looked for."""
 MOST_HELD_OUT = 0.5
-"""Largest held-out fraction that is advised."""
+"""Largest held-out fraction that a message suggests."""
 
 
 def check_inputs(options: Adapt) -> None:
     """Raise UsageError if the inputs have too few texts for a verdict.
 
-    Inputs that cannot be read pass: the command that reads them says why.
+    Inputs that cannot be read pass, since the command that reads them later reports the problem.
     """
     fraction = options.holdout_fraction
     least = math.ceil(round(NEEDED / fraction, 6))

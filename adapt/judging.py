@@ -2,8 +2,8 @@
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything that the verdict depends on: of the same inputs it is not made
-again. Embeddings come from the cache where mining or an earlier call has computed them.
+The file is sealed, and holds a fingerprint of everything that the verdict depends on: for the same inputs, the verdict
+is not computed again. Embeddings that mining or an earlier call has computed come from the cache.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Options):
-    """The command."""
+    """Options of the judge's command."""
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
     trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
@@ -59,7 +59,7 @@ class Judging(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """The content of the file: the verdict on held-out texts, and that on the user's questions, if there are any."""
+    """The content of verdict.json: the verdict on held-out texts, and the one on the user's questions, if any."""
 
     held_out: Verdict
     questions: Verdict | None = None

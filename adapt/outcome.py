@@ -1,7 +1,7 @@
 """Outcome of the verdicts: which of them decides, which system to take, and the model and weight that it needs.
 
-The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: of fewer, the interval of
-a difference is wider than most differences.
+The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: with fewer questions, the
+interval of a difference is wider than most differences.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from clearspan.eval.verdict import BM25, System, Verdict
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome.
+    """The deciding verdict, and the model and weight to search with.
 
     Attributes:
         verdict: the verdict that decides.
-        other: the other one, if there are questions.
-        model: name of the winner's model; where BM25 alone wins, that of the best model that needs no training.
-        weight: its weight beside BM25, 0 for BM25 alone and None for the model alone.
+        other: the other verdict, if there are questions.
+        model: name of the winner's model; if BM25 alone wins, the name of the best untrained model.
+        weight: the model's weight beside BM25: 0 for BM25 alone, None for the model alone.
     """
 
     verdict: Verdict

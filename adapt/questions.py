@@ -34,7 +34,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Options):
-    """The command."""
+    """Options of the command."""
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]

@@ -43,7 +43,7 @@ def write(
     Args:
         folder: DIR, which a search takes.
         verdict: the verdict that decides.
-        other: the other one, if there are the user's questions.
+        other: the other verdict, if the user has questions.
         metrics: the metrics.jsonl of the run, for the learning curve.
         origin: what DIR/model is, in words.
         steps: name -> command of each step.
@@ -76,18 +76,18 @@ def write(
 
 
 def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> list[str]:
-    """Return the lines on the terminal: of each verdict the outcome, the systems as bars where they fit, and remarks.
+    """Return the lines for the terminal: the outcome of each verdict, its systems as bars if they fit, and its notes.
 
     Args:
         width: cells per line.
     """
-    found: list[str] = []
-    for each in filter(None, (verdict, other)):
-        figure = bars(each)
+    text: list[str] = []
+    for shown in filter(None, (verdict, other)):
+        figure = bars(shown)
         drawn = text_bars(figure, width)
-        rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in each.systems]
-        found += [f"{each.word}: {each.sentence}", figure.unit, *(drawn or rows), *each.notes]
-    return [terminal.printable(line) for line in found]
+        rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in shown.systems]
+        text += [f"{shown.word}: {shown.sentence}", figure.unit, *(drawn or rows), *shown.notes]
+    return [terminal.printable(line) for line in text]
 
 
 def bars(verdict: Verdict) -> Bars:
@@ -100,7 +100,7 @@ def bars(verdict: Verdict) -> Bars:
 
 
 def described(system: System) -> str:
-    """Return what a system is, in a line."""
+    """Return a one-line description of a system."""
     if system.weight is None:
         return system.about
     return f"{system.about} (weight of the model {system.weight:.2g}, of BM25 {1 - system.weight:.2g})"

@@ -1,4 +1,4 @@
-"""The papers' result tables, as printed: `papers/*.yaml`, one file a paper.
+"""The papers' result tables, as printed: `papers/*.yaml`, one file per paper.
 
 A column defines which of our figures is comparable with the paper's. The file holds all published figures of a table.
 """
