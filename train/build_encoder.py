@@ -13,6 +13,7 @@ from clearspan.common.pretrained import load_model, model_class, quiet_transform
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
+from clearspan.train.config.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.draws import seeded
 from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
@@ -20,7 +21,6 @@ from clearspan.train.model.source import Given, ModelSource, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
-from clearspan.train.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")

@@ -1,6 +1,6 @@
-"""Keys of recipes: a nested mapping becomes a dataclass of `train.options` or of a part, or an error names the key.
+"""Keys of recipes: a nested mapping becomes a dataclass of options, or an error names the key.
 
-Relations between values are checked in `train.options`.
+Relations between values are checked in `train.config.options`.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from clearspan.common.parsing import closest
-from clearspan.train.options import RecipeError, not_one_of
+from clearspan.train.config.options import RecipeError, not_one_of
 
 Options = TypeVar("Options")
 

@@ -24,11 +24,11 @@ from clearspan.common.encoder.grouping import by_length
 from clearspan.common.encoder.packing import Packed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
+from clearspan.train.config.options import POOLINGS, not_one_of
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
 from clearspan.train.model.tokenizer import special_tokens
-from clearspan.train.options import POOLINGS, not_one_of
 
 MLM_HEADS = (
     ("lm_head",),  # RoBERTa and its relatives
