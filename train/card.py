@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from clearspan.eval.data.sts_data import SUFFIXES
-from clearspan.train.options import DEV, GIVEN, HELD_OUT
+from clearspan.train.config.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]

@@ -98,7 +98,7 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
 
     Args:
         spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
-        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.sentence_encoder.POOLINGS`; None: mean.
+        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None: mean.
         precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
