@@ -69,7 +69,7 @@ def adapt(
 
     Args:
         inputs: files, folders and globs.
-        output: a new or empty folder, or that of the same call to continue.
+        output: a new or empty folder, or the folder of the same call to continue.
         model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that begins with its
             vectors; None: a static encoder from the texts alone.
         overrides: recipe keys to change.

@@ -61,9 +61,11 @@ def num_first(options: Adapt, most: int) -> int:
         PipelineError, ValueError: an input cannot be read.
     """
     reading = dataclasses.replace(_reading(options), columns=(options.titles,) if options.titles else ())
-    found = find_inputs(options.inputs, reading)
+    inputs = find_inputs(options.inputs, reading)
     records = (
-        record for entry in found.files for record in first_records(found.root, [entry], reading, most, any_format=True)
+        record
+        for entry in inputs.files
+        for record in first_records(inputs.root, [entry], reading, most, any_format=True)
     )
     return sum(1 for _ in itertools.islice(filter(_is_text, records), most))
 
@@ -78,8 +80,8 @@ def check_kept(options: Adapt) -> None:
         check_names(options.kept)
         names = [split(word)[0] for word in options.kept]
         reading = dataclasses.replace(_reading(options), keep=tuple(names))
-        found = find_inputs(options.inputs, reading)
-        records = first_records(found.root, found.files, reading, LOOKED_AT, any_format=True)
+        inputs = find_inputs(options.inputs, reading)
+        records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
     except ValueError as error:
         raise UsageError(str(error)) from None
     except PipelineError:

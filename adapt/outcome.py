@@ -35,9 +35,9 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of adapt.json."""
-        found = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
+        figures = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
         others = {f"{self.other.task}": summary(self.other)} if self.other else {}
-        return {**found, "others": others}
+        return {**figures, "others": others}
 
 
 def decide(verdicts: Verdicts) -> Outcome:
@@ -47,7 +47,7 @@ def decide(verdicts: Verdicts) -> Outcome:
     verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)
     winner = verdict.system(verdict.winner)
     if winner.name == BM25:
-        behind = next(each for each in verdict.systems if not each.is_trained and each.name != BM25)
+        behind = next(system for system in verdict.systems if not system.is_trained and system.name != BM25)
         return Outcome(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
     return Outcome(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
 
@@ -56,5 +56,5 @@ def summary(verdict: Verdict) -> dict[str, Any]:
     """Return the figures of a verdict, for adapt.json."""
     names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
     counts = ("num_queries", "num_texts", "num_collection")
-    found = {name: getattr(verdict, name) for name in (*names, *counts)}
-    return {**found, "mrr": {system.name: system.mrr for system in verdict.systems}}
+    figures = {name: getattr(verdict, name) for name in (*names, *counts)}
+    return {**figures, "mrr": {system.name: system.mrr for system in verdict.systems}}

@@ -93,8 +93,8 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
 def bars(verdict: Verdict) -> Bars:
     """Return every system's score with its interval, best first; the one to take stands out."""
     rows = [
-        ScoreBar(each.name, each.mrr, each.low, each.high, _weight(each), each.name == verdict.winner)
-        for each in verdict.systems
+        ScoreBar(system.name, system.mrr, system.low, system.high, _weight(system), system.name == verdict.winner)
+        for system in verdict.systems
     ]
     return Bars(rows, f"MRR, %, {_counts(verdict)}")
 
@@ -118,12 +118,12 @@ def _commands(folder: Path) -> list[str]:
 
 def examples(verdict: Verdict) -> list[Table]:
     """Return the first query that the trained system wins, and the first that it loses, if there are such."""
-    won = [each for each in verdict.examples if _before(each.rank, each.rank_untrained)]
-    lost = [each for each in verdict.examples if _before(each.rank_untrained, each.rank)]
+    won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
+    lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
     return [
-        _example(f"{verdict.best_trained} {word}", verdict, each[0])
-        for word, each in (("wins", won), ("loses", lost))
-        if each
+        _example(f"{verdict.best_trained} {word}", verdict, shown[0])
+        for word, shown in (("wins", won), ("loses", lost))
+        if shown
     ]
 
 
@@ -144,8 +144,12 @@ def _example(outcome: str, verdict: Verdict, example: Example) -> Table:
 
 def _table(verdict: Verdict) -> Table:
     rows = [
-        (each.name, Cell(each.mrr, f"[{each.low:.1f}, {each.high:.1f}]", each.name == verdict.winner), _weight(each))
-        for each in verdict.systems
+        (
+            system.name,
+            Cell(system.mrr, f"[{system.low:.1f}, {system.high:.1f}]", system.name == verdict.winner),
+            _weight(system),
+        )
+        for system in verdict.systems
     ]
     change = f"{verdict.difference:+.2f} [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     caption = f"{HEADINGS[verdict.task]}: {verdict.best_trained} minus {verdict.best_untrained}: {change}"

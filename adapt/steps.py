@@ -15,7 +15,7 @@ PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan
 QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
 """Modules of the steps."""
 COMPARING = (PIPELINES, QUESTIONS, JUDGE)
-"""Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
+"""Modules whose commands compare their inputs and outputs with the ones of an earlier call, and redo only changes."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
 MINED, NEAREST = 8, 128

@@ -192,7 +192,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
             f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
         )
-    left_out = sum(not (found.query and found.documents) for found in mine)
+    left_out = sum(not (finding.query and finding.documents) for finding in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)
     counts = {
         "texts held out": texts.num_held if texts.is_halved or texts.num_held > len(mine) + copies else 0,
@@ -253,25 +253,25 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
 
-    def places(found: _Finding) -> Iterator[int]:
-        for text in found.documents:
+    def places(finding: _Finding) -> Iterator[int]:
+        for text in finding.documents:
             yield documents.setdefault(same_text.digest(text), (text, len(documents)))[1]
 
     for half, findings in zip(queries, halves, strict=True):
-        for found in findings:
-            positions = [*places(found)]
-            if found.query and positions:
-                half.setdefault(same_text.digest(found.query), (found.query, set()))[1].update(positions)
-    for found in others:
-        positions = [*places(found)]
+        for finding in findings:
+            positions = [*places(finding)]
+            if finding.query and positions:
+                half.setdefault(same_text.digest(finding.query), (finding.query, set()))[1].update(positions)
+    for finding in others:
+        positions = [*places(finding)]
         for half in queries:
-            if found.query and (known := half.get(same_text.digest(found.query))):
+            if finding.query and (known := half.get(same_text.digest(finding.query))):
                 known[1].update(positions)
     texts = [text for text, _ in documents.values()]
     collections = []
     for half in queries:
         relevant = [np.array(sorted(positions), np.int64) for _, positions in half.values()]
-        grades = [np.ones(len(each), np.int64) for each in relevant]
+        grades = [np.ones(len(rows), np.int64) for rows in relevant]
         collections.append(RetrievalSet(texts, [text for text, _ in half.values()], relevant, grades))
     return collections
 
