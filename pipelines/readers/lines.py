@@ -3,18 +3,34 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from clearspan.pipelines.readers.formats import Format, Head, byte_ranges
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
-    name = piece.input.name
-    for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
-        if problem:
-            yield Record(name, offset, None, line, problem, number=number)
-        else:
-            yield Record.of_text(name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line", number)
+class TextLines(Format):
+    """Plain text with a document a line. Only the user can say so, with `--text-per line`."""
+
+    name = "lines"
+    is_text = is_numbered = by_lines = True
+
+    def recognizes(self, head: Head, path: str) -> bool:
+        return False
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
+        name = piece.input.name
+        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
+            if problem:
+                yield Record(name, offset, None, line, problem, number=number)
+            else:
+                yield Record.of_text(name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line", number)
+
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
+
+    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+        return overhang(stream, piece)
 
 
 def lines(
