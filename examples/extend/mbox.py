@@ -53,7 +53,8 @@ def message(name, offset, data, max_bytes):
     """Return the record of a message: its subject and its text."""
     if len(data) > max_bytes:
         return Record(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes: {len(data):,}")
-    mail = email.message_from_bytes(data.partition(b"\n")[2], policy=email.policy.default)
+    content = data.partition(b"\n")[2].replace(b"\n>From ", b"\nFrom ")
+    mail = email.message_from_bytes(content, policy=email.policy.default)
     body = mail.get_body(("plain",))
     if body is None:
         return Record(name, offset, None, data[:HEAD_BYTES], "a message without plain text")

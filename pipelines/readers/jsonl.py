@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from clearspan.pipelines.readers import lines
-from clearspan.pipelines.readers.formats import Format, Head, byte_ranges
+from clearspan.pipelines.readers.formats import Head
+from clearspan.pipelines.readers.lines import LineFormat, lines
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
@@ -17,13 +17,13 @@ _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 """The beginning of a JSON object, complete or not."""
 
 
-class JsonLines(Format):
+class JsonLines(LineFormat):
     """JSON lines."""
 
     name = "jsonl"
     described = "JSON lines or an array"
     suffixes = (".jsonl", ".ndjson")
-    by_name = is_text = has_fields = is_numbered = by_lines = True
+    by_name = has_fields = True
 
     def recognizes(self, head: Head, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
@@ -31,19 +31,11 @@ class JsonLines(Format):
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield the piece's records, at their offsets in the decompressed file."""
         name = piece.input.name
-        for number, offset, line, problem in lines.lines(
-            stream, reading.max_bytes, piece.start, piece.end, piece.lines
-        ):
+        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             value = None
             if not problem:
                 value, problem = parse(line)
             yield Record(name, offset, value, line, problem, number=number)
-
-    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
-
-    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        return lines.overhang(stream, piece)
 
 
 def _starts_with_object(head: Head) -> bool:

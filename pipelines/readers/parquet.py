@@ -60,19 +60,13 @@ class ParquetTables(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        return overhang(stream, piece)
-
-
-def overhang(stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-    """Return the (start, end) of what is read of a file beside a piece: the rest of its last row group, and the
-    metadata at the file's end.
-    """
-    with naming(piece.input.name, "parquet"):
-        metadata = pq.read_metadata(stream)
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    end, of_file = piece.start + piece.bytes, piece.input.bytes
-    last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
-    return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
+        """Return the rest of a piece's last row group, and the metadata at the file's end."""
+        with naming(piece.input.name, self.name):
+            metadata = pq.read_metadata(stream)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        end, of_file = piece.start + piece.bytes, piece.input.bytes
+        last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
+        return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
 
 
 def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:

@@ -124,7 +124,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in _with_suffix(suffixes))
-    if b"\0" in head and not is_named:
+    if 0 in head and not is_named:
         raise UnknownKindError(f"{path}: binary: expected {formats.described()}")
     try:
         return text_format(head, path).name, compression

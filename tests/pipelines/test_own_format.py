@@ -143,7 +143,7 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
     pieces = [piece for unit in units for piece in unit.pieces]
     found = list(read_pieces(inputs.root, pieces, reading, identities))
     assert [record.value["subject"] for record in found] == [f"Article {number}" for number in range(20)]
-    assert all(record.value["text"].split() == text.split() for record, text in zip(found, texts, strict=False))
+    assert [record.value["text"].split() for record in found] == [text.split() for text in texts[:20]]
     assert len(set(identities)) == len(pieces)
     data = (tmp_path / "wiki.mbox").read_bytes()
     assert all(data[record.offset :].startswith(b"From ") for record in found)
@@ -154,9 +154,9 @@ def test_every_format_of_the_package_is_registered() -> None:
     for path in [*(ROOT / "pipelines" / "readers").glob("*.py"), ROOT / "plugins" / "web.py"]:
         module = "clearspan." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for name, value in vars(importlib.import_module(module.removesuffix(".__init__"))).items():
-            if inspect.isclass(value) and issubclass(value, Format) and value.__module__ == module:
-                written.add(f"{module}:{name}")
-    assert written - set(BUILT_IN) == {"clearspan.pipelines.readers.formats:Format", "clearspan.plugins.web:Pages"}
+            if inspect.isclass(value) and issubclass(value, Format) and not inspect.isabstract(value):
+                written.add(f"{value.__module__}:{name}")
+    assert written - set(BUILT_IN) == {"clearspan.plugins.web:Pages"}, "add it to BUILT_IN"
     assert not set(BUILT_IN) - written
 
 
