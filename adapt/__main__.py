@@ -26,7 +26,6 @@ command left is checked before it is used again, and made again if it is damaged
 """
 
 import signal
-import sys
 from collections.abc import Sequence
 
 from clearspan.adapt import recipe
@@ -40,6 +39,7 @@ from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError
+from clearspan.common.failures import Failure, report
 from clearspan.common.options import run as run_command
 
 PROG = "python -m adapt"
@@ -81,7 +81,7 @@ def work(options: Adapt) -> int:
             run(embedding(options), state, options)
             finish(outcome, state, options)
     except CommandError as error:
-        print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
+        report(Failure("adapt", terminal.one_line(error), error.code))
         return error.code
     return 0
 

@@ -92,7 +92,7 @@ def adapt(
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
     with naming_keywords():
         try:
-            run_module("clearspan.adapt", [*keys, *line], "adapt", quiet)
+            run_module("clearspan.adapt", [*keys, *line], quiet)
         except CommandError as error:
             if error.code == 2:
                 raise UsageError(str(error)) from None

@@ -98,7 +98,7 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
         keys, overrides, given: as of `planned`.
     """
     from clearspan.train.api import load_recipe
-    from clearspan.train.options import RecipeError
+    from clearspan.train.config.options import RecipeError
 
     problems = []
     for choice in {choose(FEW_TEXTS, length, is_static, has_titles, given) for length in (LONG, SHORT, 1)}:

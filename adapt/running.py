@@ -38,7 +38,7 @@ def run(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if not done:
         save(options.output, state)
     if not done or step.compares:
-        run_module(step.module, step.words, step.prefix, options.quiet or bool(done))
+        run_module(step.module, step.words, options.quiet or bool(done))
         state["steps"][step.name] = str(step)
         save(options.output, state)
 

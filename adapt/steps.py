@@ -11,11 +11,10 @@ from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.commands import Option, words
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
 
-PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
-DISTILL = ("clearspan.train.distill", "distill")
-QUESTIONS, JUDGE = ("clearspan.adapt.questions", "questions"), ("clearspan.adapt.judging", "judge")
-"""Modules of the steps, each with the start of its error lines."""
-COMPARING = (PIPELINES[0], QUESTIONS[0], JUDGE[0])
+PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan.train.distill"
+QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
+"""Modules of the steps."""
+COMPARING = (PIPELINES, QUESTIONS, JUDGE)
 """Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
@@ -32,13 +31,11 @@ class Step(NamedTuple):
     Attributes:
         name: its key in `adapt.json`.
         about: what it does, for the line before it.
-        prefix: the start of its error lines.
     """
 
     name: str
     about: str
     module: str
-    prefix: str
     words: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -75,22 +72,22 @@ def steps(options: Adapt) -> Iterator[Step]:
     questions = folder / QUESTIONS_FILE if options.queries else None
     if options.queries:  # before any work, since a mistake in the file would show only after training
         about = f"the questions of {options.queries}, each with its text"
-        yield Step("questions", about, *QUESTIONS, _questions(options))
+        yield Step("questions", about, QUESTIONS, _questions(options))
     if given is None:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
-        yield Step("tokenizer", about, *PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
+        yield Step("tokenizer", about, PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
     check_held_out(texts)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
         about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
-        yield Step("start", about, *DISTILL, command)
+        yield Step("start", about, DISTILL, command)
     dataset = texts
     if options.titles:
         dataset = folder / "mined"
         about = "for each title, texts that the model as it is takes for its own"
-        yield Step("mine", about, *PIPELINES, _mine(options, texts, dataset))
+        yield Step("mine", about, PIPELINES, _mine(options, texts, dataset))
     yield _train(options, dataset)
     yield _judge(options, texts, questions)
 
@@ -118,7 +115,7 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         about += f", those of one {options.group_field} together"
     if any(options.known_prompts.texts.values()):
         about += f"; {prompts_in_words(options)}"
-    return Step("texts", about, *PIPELINES, command)
+    return Step("texts", about, PIPELINES, command)
 
 
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
@@ -145,7 +142,7 @@ def _train(options: Adapt, dataset: Path) -> Step:
         )
     keys += [*choice.changes, *options.overrides]
     command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
-    return Step("train", choice.reason, *TRAIN, command)
+    return Step("train", choice.reason, TRAIN, command)
 
 
 def _questions(options: Adapt) -> tuple[str, ...]:
@@ -169,7 +166,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.starts and line["precision"]:
         about += f" ({options.encoder} itself embeds them all, which may take longest: --skip-given leaves it out)"
-    return Step("judge", about, *JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
+    return Step("judge", about, JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
 
 
 def embedding(options: Adapt) -> Step:
@@ -180,7 +177,7 @@ def embedding(options: Adapt) -> Step:
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
     line["precision"] = options.precision_of(model if model.is_dir() else options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
-    return Step("embed", "the vectors of all texts, by the model of the verdict, to search", *PIPELINES, command)
+    return Step("embed", "the vectors of all texts, by the model of the verdict, to search", PIPELINES, command)
 
 
 def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:

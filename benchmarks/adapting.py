@@ -78,7 +78,7 @@ class Study:
             line = [f"--input={self.texts}", f"--output={folder}", f"--holdout-fraction={self.held_out}", "--quiet"]
             line += [f"--model={WAYS[way].format(self.model)}"] if WAYS[way] else []
             line += [f"--group-field={self.group_field}"] if self.group_field is not None else []
-            run_module("clearspan.adapt", [*line, *self.keys], "adapt", quiet=True)
+            run_module("clearspan.adapt", [*line, *self.keys], quiet=True)
             write_text(path, json.dumps({"minutes": (processor_seconds() - before) / 60}))
         return float(json.loads(path.read_text("utf-8"))["minutes"])
 
@@ -90,7 +90,7 @@ class Study:
             steps = json.loads((self.folder(way, FIRST) / "adapt.json").read_text("utf-8"))["steps"]
             line = [word for word in shlex.split(steps["train"])[3:] if not word.startswith("output=")]
             line += [f"output={folder / 'run'}", f"training.seed={seed}"]
-            run_module("clearspan.train", line, "train", quiet=True)
+            run_module("clearspan.train", line, quiet=True)
         return model
 
     def untrained(self, way: str) -> dict[str, Path]:
@@ -130,7 +130,7 @@ class Study:
             spec = model if weight is None else f"{HYBRID}{model}"
             options: dict[str, Option] = {"model": spec, "name": named, "tasks": "retrieval", "data": data}
             options |= {"output": folder, "quiet": True, "precision": AUTO, **of_weight}
-            run_module("clearspan.eval", [*words(options)], "python -m clearspan.eval", quiet=True)
+            run_module("clearspan.eval", [*words(options)], quiet=True)
         tasks = results.read_examples(results.read(folder))
         return {task: values.get("ndcg@10", values["mrr"]) for task, values in tasks.items()}
 

@@ -132,7 +132,7 @@ def train(out: Path, name: str, recipe: str, *overrides: str, shards: str = "sha
         "training.eval_steps": 25,
     }
     given = [f"{key}={value}" for key, value in keys.items()]
-    run_module("clearspan.train", ["--recipe", recipe, *given, *overrides, "--quiet"], "train")
+    run_module("clearspan.train", ["--recipe", recipe, *given, *overrides, "--quiet"])
     return out / "runs" / name / "model"
 
 
@@ -157,10 +157,10 @@ def work(out: Path) -> int:
     with stage(*next(stages)):
         options = {"input": out / "corpus.jsonl", "output": out / "shards", "tokenizer": out / "tokenizer"}
         options |= {"min_tokens": MIN_TOKENS, "unit_bytes": UNIT_BYTES, "holdout_fraction": HOLDOUT, "quiet": True}
-        run_module("clearspan.pipelines", ["documents", *words(options)], "pipelines", quiet=True)
+        run_module("clearspan.pipelines", ["documents", *words(options)], quiet=True)
         options = {"input": out / "pairs.jsonl", "output": out / "pairs", "tokenizer": out / "tokenizer"}
         options |= {"holdout_fraction": HOLDOUT, "quiet": True}
-        run_module("clearspan.pipelines", ["pairs", *words(options)], "pipelines", quiet=True)
+        run_module("clearspan.pipelines", ["pairs", *words(options)], quiet=True)
     totals = Dataset(out / "shards").manifest.totals
     sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
     held_out = f"{num_queries:,} summaries of other modules find their bodies among {num_texts:,}"
@@ -170,7 +170,7 @@ def work(out: Path) -> int:
         models[SPANS] = str(train(out, TRAINED[SPANS], "static"))
     with stage(*next(stages)):
         line = ["mine", str(out / "pairs"), *words({"model": models[SPANS], "output": out / "mined", "quiet": True})]
-        run_module("clearspan.pipelines", line, "pipelines", quiet=True)
+        run_module("clearspan.pipelines", line, quiet=True)
     with stage(*next(stages)):
         start = f"model.path={models[SPANS]}"
         models[STATIC] = str(train(out, TRAINED[STATIC], "static-pairs", start, *PAIRED, shards="mined"))

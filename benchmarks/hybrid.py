@@ -120,7 +120,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     write_corpus(arguments.text, corpus, arguments.texts)
     line = [f"--input={corpus}", f"--model={model}", f"--output={vectors}", "--keep-text", "--quiet"]
     start = time.perf_counter()
-    run_module("clearspan.pipelines", ["embed", *line], "embed", quiet=True)
+    run_module("clearspan.pipelines", ["embed", *line], quiet=True)
     embedded_s = time.perf_counter() - start
     with corpus.open("rb") as lines:
         texts = [" ".join(json.loads(row)["text"].split()[:12]) for row in islice(lines, QUERIES)]

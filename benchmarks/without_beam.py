@@ -36,9 +36,9 @@ def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
     return True
 
 
-def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False) -> None:
+def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
     """Run a step of `adapt`; one that would use Beam, by this module."""
-    commands.run_module(HERE if module == PIPELINES else module, line, name, quiet)
+    commands.run_module(HERE if module == PIPELINES else module, line, quiet)
 
 
 def main(words: Sequence[str]) -> int:

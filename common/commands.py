@@ -2,8 +2,9 @@
 
     min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
 
-`run_module` runs a command in a process of its own and prints its output as it comes; `common.parallel` runs several
-commands at a time. `naming_keywords` names keyword arguments in place of options in messages:
+`run_module` runs a command in a process of its own, prints its output as it comes, and raises its failure
+(`common.failures`); `common.parallel` runs several commands at a time. `naming_keywords` names keyword arguments in
+place of options in messages:
 
     --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup
 """
@@ -16,10 +17,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common.terminal import HINT, UsageError
+from clearspan.common.failures import Failure, channel
+from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import children_ignore_it
 
 __all__ = [
@@ -147,42 +149,46 @@ def continue_with(option: str, advice: str = "") -> str:
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
 
 
-def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False) -> None:
+def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
     An interrupt is passed on to the process, which saves what it does, before KeyboardInterrupt is raised.
 
     Args:
-        name: what the command begins its error lines with.
         quiet: print nothing.
 
     Raises:
         UsageError: the command refused an option.
         CommandError: the command failed.
     """
-    usage, problems = [], []
-    command, environment = [sys.executable, "-m", module, *line], os.environ | {STARTED_BY: str(os.getpid())}
-    children_ignore_it(environment)
-    with processes.started(command, environment) as process:
-        assert process.stdout is not None
-        try:
-            for text in process.stdout:
-                if text.endswith(f"{HINT}\n"):
-                    usage.append(text.partition(": ")[2].strip().removesuffix(HINT))
-                elif text.startswith(f"{name}: "):
-                    problems.append(text.removeprefix(f"{name}: ").strip())
-                elif not quiet:
-                    print(text, end="")
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            for text in process.stdout:
-                if not quiet:
-                    print(text, end="")
-            raise
-    if processes.are_interrupted:
-        raise KeyboardInterrupt
-    if process.returncode and usage:
-        raise UsageError(usage[-1])
-    if process.returncode:
-        message = "; ".join(dict.fromkeys(problems)) or f"{module} ended with exit code {process.returncode}"
-        raise CommandError(message, process.returncode)
+    with channel() as failures:
+        command = [sys.executable, "-m", module, *line]
+        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables
+        children_ignore_it(environment)
+        with processes.started(command, environment) as process:
+            assert process.stdout is not None
+            try:
+                _pass_on(process.stdout, quiet)
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+                _pass_on(process.stdout, quiet)
+                _pass_on((f"{failure.line}\n" for failure in failures.read()), quiet)
+                raise
+        if processes.are_interrupted:
+            raise KeyboardInterrupt
+        if process.returncode:
+            raise _error(failures.read(), f"{module} ended with exit code {process.returncode}", process.returncode)
+
+
+def _pass_on(lines: Iterable[str], quiet: bool) -> None:
+    """Print the lines of a process, unless `quiet`, until it closes its output."""
+    for line in lines:
+        if not quiet:
+            print(line, end="")
+
+
+def _error(failures: Sequence[Failure], otherwise: str, code: int) -> UsageError | CommandError:
+    """Return the exception for a command's failures, or for its exit code if it reported none."""
+    if refused := [failure.message for failure in failures if failure.is_refused]:
+        return UsageError(refused[-1])
+    return CommandError("; ".join(dict.fromkeys(failure.message for failure in failures)) or otherwise, code)

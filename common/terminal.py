@@ -15,6 +15,8 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
+from clearspan.common.failures import Failure, hand_over, report
+from clearspan.common.former import advice
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.common.working_folder import children_ignore_it
 
@@ -23,8 +25,6 @@ GAP = 3
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
-HINT = " (see --help)"
-"""End of a line on bad usage."""
 UNRECOGNIZED = "unrecognized arguments: "
 """Beginning of argparse's message on unknown words."""
 
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         known = [*self._option_string_actions, *others]
         if name in known:  # the option stands before the subcommand
             return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{did_you_mean(name, known)}"
+        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
@@ -111,7 +111,8 @@ class Parser(argparse.ArgumentParser):
             message = f"{message}; {self.unknown(mistyped)}"
         if self._raises:
             raise UsageError(message)
-        self.exit(2, f"{self.prog}: {one_line(ValueError(message))}{HINT}\n")
+        report(Failure(self.prog, one_line(ValueError(message)), 2, is_refused=True))
+        self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help and version as any other output."""
@@ -124,7 +125,8 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            option = action.option_strings[0] if action.option_strings else ""
+            error.message += advice(f"{option} {value}") or did_you_mean(str(value), map(str, action.choices or ()))
             raise
 
 
@@ -207,7 +209,9 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
     """End the process with exit code 1 because of a signal; rank 0 prints a line."""
     if os.environ.get("RANK", "0") == "0":
-        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {remedy}\n".encode())
+        failure = Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}")
+        if not hand_over(failure):
+            os.write(2, f"\n{failure.line}\n".encode())  # not `print`, which the signal may have interrupted
     os._exit(1)
 
 
@@ -243,11 +247,11 @@ def run(
     except OutputClosedError:
         return 0
     except UsageError as error:
-        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        report(Failure(name, one_line(error), 2))
         return 2
     except expected as error:
-        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        report(Failure(name, one_line(error)))
         return 1
     except KeyboardInterrupt:
-        print(f"{name}: stopped: run the same command again to continue", file=sys.stderr)
+        report(Failure(name, "stopped: run the same command again to continue", 130))
         return 130

@@ -24,10 +24,10 @@ protocols:
   full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
   fast  for prototyping: SentEval's settings for it (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
-pooling of a plain Hugging Face folder, in SimCSE's names:
+pooling of a plain Hugging Face folder:
   mean             the mean over the tokens of the last layer
-  cls              the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
-  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers calls it cls
+  pooler           the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
+  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers and model.pooling call it cls
   first-last       the mean over the tokens of the first and the last layer
 
 prompts:
@@ -60,6 +60,7 @@ import sys
 from collections.abc import Sequence
 
 from clearspan.common import terminal
+from clearspan.common.failures import Failure, report
 from clearspan.common.options import parse
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
@@ -100,7 +101,7 @@ def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
     truncated = "" if request.allow_missing else ", ".join(scored[0].results.truncated.values())
     if truncated:
         problem = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
-        print(f"{prog}: {terminal.printable(problem)}", file=sys.stderr)
+        report(Failure(prog, terminal.printable(problem)))
     terminal.say(_output(scored, request.json), end="")
     return int(bool(truncated))
 

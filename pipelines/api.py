@@ -186,6 +186,6 @@ def _listed(inputs: Inputs) -> list[str | Path]:
 @naming_keywords()
 def _run(command: str, options: dict[str, Option], quiet: bool, more: Sequence[str] = ()) -> None:
     try:
-        run_module("clearspan.pipelines", [command, *words(options), *more], "pipelines", quiet)
+        run_module("clearspan.pipelines", [command, *words(options), *more], quiet)
     except CommandError as error:
         raise PipelineError(str(error)) from None

@@ -36,7 +36,7 @@ GOOGLE_APPLICATION_CREDENTIALS, ...).
 
 @dataclass(frozen=True, kw_only=True)
 class OfDataset(Options):
-    """Options of every command here."""
+    """Options that every `clearspan shards` command takes."""
 
     folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
     json: Json = False
@@ -157,7 +157,7 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the options of the pipeline that are set, as in the fingerprint: "min_tokens 2048", "taken.files 9"."""
+    """Yield each pipeline option that is set, by its name in the fingerprint: "min_tokens 2048", "taken.files 9"."""
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own
@@ -185,7 +185,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON; of bytes and of arrays that are not vectors only their size and hash."""
+    """Return a value that JSON can hold: bytes, and arrays of several dimensions, become their size and hash."""
     if isinstance(value, bytes):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if not isinstance(value, np.ndarray):
@@ -196,7 +196,7 @@ def plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text; of bytes and arrays only their size."""
+    """Return a value as text; bytes and arrays become their size."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
     return " x ".join(f"{number:,}" for number in value.shape) if isinstance(value, np.ndarray) else str(value)

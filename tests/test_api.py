@@ -15,7 +15,7 @@ import pytest
 import clearspan
 from clearspan.common.commands import UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
 
 HEAVY = ("apache_beam", "deepspeed", "numpy", "pyarrow", "torch", "transformers")
@@ -77,7 +77,7 @@ def test_keyword_arguments_are_a_commands_options() -> None:
 def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
     (tmp_path / "noisy.py").write_text(r"import os; os.write(1, b'\xff\n')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    run_module("noisy", [], "noisy")
+    run_module("noisy", [])
     assert capfd.readouterr().out == "\\xff\n"
 
 
@@ -94,7 +94,7 @@ def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
         import signal
         from clearspan.common.commands import run_module
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-        run_module("interrupted", [], "interrupted", quiet=True)
+        run_module("interrupted", [], quiet=True)
     """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

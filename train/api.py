@@ -17,9 +17,9 @@ from typing import Any
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked, conform, problem
-from clearspan.train.config.recipe import load, to_file
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load, to_file
 from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]
@@ -109,7 +109,7 @@ def train_model(
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]
         try:
-            run_module("clearspan.train", line, "train", quiet)
+            run_module("clearspan.train", line, quiet)
         except CommandError as error:
             raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
     return Run(Path(loaded.output))

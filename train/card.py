@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from clearspan.common.delimited import TABLE_SUFFIXES
-from clearspan.train.options import DEV, GIVEN, HELD_OUT
+from clearspan.train.config.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]

@@ -217,9 +217,9 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
     from clearspan.common.sealed_folder import FolderChangedError, check_folder
-    from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.model.tokenizer import load_tokenizer
+    from clearspan.train.recipe import is_written
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes the others again"

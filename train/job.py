@@ -7,7 +7,6 @@ Importing this module imports torch and DeepSpeed, which takes seconds.
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,13 +19,14 @@ from clearspan.common.allocator import keep_tensors
 from clearspan.common.commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
+from clearspan.common.failures import Failure, report
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
 from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.card import facts
-from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import StreamError
 from clearspan.train.engine.checkpoint import CheckpointError
@@ -37,7 +37,7 @@ from clearspan.train.engine.signals import leave_to_rank_0
 from clearspan.train.estimate import describe
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.learner import Learner
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load, to_yaml
 from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.validation import HeldOutExamples
 
@@ -193,8 +193,8 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
 
 
 def failed(problem: str, code: int = 1) -> int:
-    """Print the problem that ended the run, if any, after giving rank 0 time to print its own; return the exit code."""
+    """Report the problem that ended the run, if any, after giving rank 0 time to report; return the exit code."""
     leave_to_rank_0()
     if problem:
-        print(f"train: {problem}", file=sys.stderr)
+        report(Failure("train", problem, code))
     return code

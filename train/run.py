@@ -67,7 +67,7 @@ def check(options: Training) -> None:
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
-    from clearspan.train.config.recipe import load
+    from clearspan.train.recipe import load
 
     recipe = load(options.recipe, options.overrides)
     for data in recipe.data.values():

@@ -73,10 +73,10 @@ def make(options: argparse.Namespace, scale: Scale, held_out: float = HELD_OUT) 
 
     def shard(kind: str, files: Sequence[str | Path], *words: str, name: str = "") -> None:
         line = [kind, "--input", *map(str, files), f"--output={shards / (name or kind)}", "--quiet", *words]
-        run_module("clearspan.pipelines", line, "pipelines")
+        run_module("clearspan.pipelines", line)
 
     line = ["vocabulary", "--input", *options.text, f"--output={learned}", f"--size={scale.vocabulary}", "--quiet"]
-    run_module("clearspan.pipelines", line, "vocabulary")
+    run_module("clearspan.pipelines", line)
     downstream = find_downstream(options.data)
     text = [f"--exclude={downstream / name}" for name in ("STS", "SICK") if (downstream / name).is_dir()]
     short = [*text, f"--max-tokens={min(62, scale.positions - 2)}"]

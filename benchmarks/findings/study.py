@@ -33,7 +33,7 @@ from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
 from clearspan.train.build import build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.recipe import load
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, parse_axis
 
 FROZEN = "sts,heldout"
@@ -157,7 +157,7 @@ class Study:
         base = self.write_recipe(PRETRAINED, pretraining(self.scale), {"config": encoder(self.scale)})
         line = [f"--recipe={base}", "training.seed=1", f"output={self.base.parent}", "--resume", "--quiet"]
         if not (self.base / "model.safetensors").is_file():
-            run_module("clearspan.train", line, "train")
+            run_module("clearspan.train", line)
         export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
         data = self.link_data()
         parallel_map(lambda each: self.score(*each, data), list(self.baselines().items()), self.at_once)
@@ -243,7 +243,7 @@ class Study:
         line = ["--model", model, "--name", name, "--tasks", f"transfer,{FROZEN}", "--data", str(data), "--quiet"]
         line += ["--output", str(folder), "--protocol", "fast", "--allow-missing"]
         if not (folder / results.RESULTS).is_file():
-            run_module("clearspan.eval", line, "python -m clearspan.eval", quiet=self.at_once > 1)
+            run_module("clearspan.eval", line, quiet=self.at_once > 1)
 
     def sweep(self, names: Sequence[str], num_seeds: int, data: Path) -> None:
         """Train and score systems with the first seeds; those that are finished stay as they are."""
@@ -252,4 +252,4 @@ class Study:
             line += ["--grid", axis]
         line += ["--output", str(self.output(names)), "--data", str(data), "--at-once", str(self.at_once)]
         line += ["--tasks", f"transfer,{FROZEN}" if self.transfers(names[0]) else FROZEN]
-        run_module("clearspan.train.sweep", [*line, "--protocol", "fast", "--quiet"], "sweep")
+        run_module("clearspan.train.sweep", [*line, "--protocol", "fast", "--quiet"])

@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
+from clearspan.common.failures import Failure, report
 from clearspan.pipelines.errors import carried
 
 START_S = 4.0
@@ -127,5 +128,5 @@ def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
 def _leave() -> None:
     _leaving.acquire()
     message = "a worker process was killed or could not start: run again, with fewer workers if memory ran out"
-    print(f"pipelines: {message}", file=sys.stderr, flush=True)
+    report(Failure("pipelines", message))
     os._exit(1)

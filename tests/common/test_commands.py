@@ -1,11 +1,13 @@
-"""A command that another one started: its advice is that of whoever continues the work."""
+"""A command that another one started: it hands its failure over as data, and advises to repeat the call."""
 
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from clearspan.common.commands import CONTINUED, continue_with, run_module
+from clearspan.common.commands import CONTINUED, CommandError, UsageError, continue_with, run_module
+from clearspan.common.failures import Failure, report
 
 
 @pytest.mark.guarantee("advice-that-works")
@@ -17,6 +19,69 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
-    run_module("stopping", [], "stopping")
+    run_module("stopping", [])
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
     assert continue_with("--resume") == "continue with --resume"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a module `inner` that a command can be written to."""
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.delenv("CLEARSPAN_FAILURES", raising=False)
+    return tmp_path / "inner.py"
+
+
+COMMAND = """
+    import os, subprocess, sys
+    from clearspan.common import terminal
+    from clearspan.common.failures import Failure, report
+
+    def work():
+        {work}
+
+    sys.exit(terminal.run("inner", work, (OSError,)))
+"""
+
+
+def written(module: Path, work: str) -> None:
+    module.write_text(textwrap.dedent(COMMAND.format(work=work)))
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "message"),
+    [
+        ("raise OSError('disk full:\\nno space')", CommandError, "disk full: no space"),
+        ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, "the fourth"),
+        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: --x"),
+        ("os.kill(os.getpid(), 9)", CommandError, "inner ended with exit code -9"),
+        ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, "first; second"),
+        ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, "below"),
+    ],
+    ids=["error", "a line that looks like one", "option", "killed", "several", "a process below"],
+)
+def test_a_failure_arrives_as_it_was_reported(
+    module: Path, work: str, error: type[Exception], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the command prints is no failure, whatever it looks like."""
+    written(module.with_name("inner2.py"), "raise OSError('below')")
+    written(module, work)
+    with pytest.raises(error) as raised:
+        run_module("inner", [])
+    assert str(raised.value) == message
+    assert capfd.readouterr().out == ("inner: 3 of 4 done\n" if "print" in work else "")
+
+
+def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:
+    written(module, "report(Failure('inner', 'one of several')); return 0")
+    run_module("inner", [])
+
+
+def test_without_a_caller_a_failure_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CLEARSPAN_FAILURES", raising=False)
+    report(Failure("train", "no GPU"))
+    monkeypatch.setenv("CLEARSPAN_FAILURES", str(tmp_path / "of a caller that has ended"))
+    report(Failure("train", "no such option", 2, is_refused=True))
+    assert capsys.readouterr().err == "train: no GPU\ntrain: no such option (see --help)\n"

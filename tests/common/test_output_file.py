@@ -10,9 +10,9 @@ from clearspan.eval.request import EvalOptions
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.vocabulary import Vocabulary
 from clearspan.shards.__main__ import ParquetExport as ShardsExport
+from clearspan.train.config.options import RecipeError
 from clearspan.train.distill import Distill
 from clearspan.train.export import ExportOptions
-from clearspan.train.options import RecipeError
 from clearspan.train.run_folder import check_writable
 from clearspan.train.sweeps.grid import Sweep
 

@@ -64,7 +64,7 @@ def test_an_interrupt_reaches_every_process_and_nothing_begins_after_it(
 
     def work(number: int) -> None:
         try:
-            run_module("waiting", [str(tmp_path / f"{number}"), str(started), str(number)], "waiting")
+            run_module("waiting", [str(tmp_path / f"{number}"), str(started), str(number)])
         except BaseException as error:
             ends[number] = error
             raise

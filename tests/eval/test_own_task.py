@@ -19,7 +19,7 @@ import numpy as np
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.common.encoder.embedder import unit_vectors
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Run
+from clearspan.eval.tasks.task import TaskContext
 
 
 class Haiku:
@@ -35,7 +35,7 @@ class Haiku:
         if any(len(poem) != 3 for poem in self.poems):
             raise DataError(f"{self.files[0]}: a haiku has three lines")
 
-    def score(self, run: Run) -> TaskScores:
+    def score(self, run: TaskContext) -> TaskScores:
         first, last = (unit_vectors(run.embedder.embed([poem[line] for poem in self.poems])) for line in (0, 2))
         examples = Examples.of("mean", (first @ last.T).argmax(axis=1) == np.arange(len(first)))
         return TaskScores({"acc": figure(examples)}, "acc", ("acc",), {"poems": len(first)}, examples={"acc": examples})

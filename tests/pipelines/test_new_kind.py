@@ -34,7 +34,7 @@ from clearspan.shards import schema
 from clearspan.shards.layouts import Samples
 
 schema.register(
-    schema.Kind("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls"))
+    schema.Schema("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls"))
 )
 CLASSES = f"{FILES_FOLDER}/classes.json"
 

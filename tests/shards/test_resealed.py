@@ -117,7 +117,7 @@ def twice(record: dict[str, Any]) -> None:
         (lambda r: r["shards"][0].update(unit=1), "documents-00000-000.tar: its unit is not 1"),
         (lambda r: r["shards"][0].update(examples="18"), 'examples of ShardInfo has the wrong type: "18"'),
         (lambda r: r["shards"][0].update(lengths=[]), "lengths of ShardInfo has the wrong type: []"),
-        (lambda r: r["counts"].update(filtered=None), "filtered of Counts has the wrong type: null"),
+        (lambda r: r["counts"].update(filtered=None), "filtered of Reconciliation has the wrong type: null"),
         (lambda r: r["fingerprint"].update(options=[]), "options of its fingerprint have the wrong type"),
         (lambda r: r.update(shards={}), "shards has the wrong type: {}"),
     ],

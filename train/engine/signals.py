@@ -10,13 +10,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 from clearspan.common.commands import continue_with
+from clearspan.common.failures import Failure, report
 from clearspan.common.terminal import SIGNALS, end_process
 
 SAVING_S = 600
@@ -64,7 +64,7 @@ class Launcher(subprocess.Popen[bytes]):
         names = {256 - each.value: each.name for each in signal.Signals}  # a rank's -9 is the launcher's 247
         if self.local and not self.killed_ranks and code in names:
             cause = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
-            print(f"train: {cause}: {continue_with('--resume')}", file=sys.stderr)
+            report(Failure("train", f"{cause}: {continue_with('--resume')}"))
         return code
 
     def _signal_ranks(self, number: int) -> bool:

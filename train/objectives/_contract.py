@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed
 from clearspan.shards.lengths import EDGES
+from clearspan.train.config.options import ObjectiveConfig
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.modalities import Modality
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, SpecialTokens
-from clearspan.train.options import ObjectiveConfig
 
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
@@ -120,7 +120,8 @@ class Setting:
 
     def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
         """Return mean and variance of an example's tokens in spans, from the `moments` of a document that has the
-        `required` tokens: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
+        `required` tokens: spans of shorter documents shrink in proportion. A bin of the histogram counts as its longest
+        length.
         """
         histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:

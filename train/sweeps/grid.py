@@ -21,7 +21,7 @@ from annotated_types import Ge
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
-from clearspan.train.options import RecipeError, one_of, refuse
+from clearspan.train.config.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe"

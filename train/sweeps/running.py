@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common import files, terminal
+from clearspan.common import failures, files, terminal
 from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
@@ -25,9 +25,9 @@ from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
-from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
+from clearspan.train.recipe import load
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -94,7 +94,7 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
     shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
     switches = words({"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet})
     keys = [*overrides, *run.overrides(), f"output={folder}"]
-    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], "train", options.quiet)
+    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
@@ -116,7 +116,7 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
-        run_module("clearspan.eval", words(line), "python -m clearspan.eval", quiet=True)
+        run_module("clearspan.eval", words(line), quiet=True)
     return scored
 
 
@@ -232,5 +232,5 @@ def sweep(options: Sweep) -> int:
     lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
     terminal.say("\n".join([printed(shown), *lines, f"{table}; report: {page}"]))
     if failed:
-        print(f"sweep: {len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
+        failures.report(failures.Failure("sweep", f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}"))
     return 1 if failed else 0

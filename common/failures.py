@@ -1,0 +1,102 @@
+"""Failures of commands: a line on stderr or, in a process that a command of ours started, data for that command.
+
+    commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
+                        <───────────────────────────── `Channel.read` ──────────────────────── FILE
+
+The caller raises the failure as an exception, so its message is printed once, by the command that the user called. A
+process that ends without a report has its exit code alone.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+VARIABLE = "CLEARSPAN_FAILURES"
+"""Environment variable with the file that failures are written to; each `run_module` sets its own."""
+HINT = " (see --help)"
+"""End of a line on a wrong command line."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failure of a command.
+
+    Attributes:
+        name: the command, as its lines begin.
+        message: one line for the user.
+        code: the exit code: 2 for wrong usage, 1 if the work failed.
+        is_refused: the command line itself was refused, before any work.
+    """
+
+    name: str
+    message: str
+    code: int = 1
+    is_refused: bool = False
+
+    @property
+    def line(self) -> str:
+        """Return the line that the user reads."""
+        return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
+
+
+def report(failure: Failure) -> None:
+    """Hand a failure to the command that started this process; without one, print its line to stderr."""
+    if not hand_over(failure):
+        print(failure.line, file=sys.stderr)
+
+
+def hand_over(failure: Failure) -> bool:
+    """Hand a failure to the command that started this process; return whether there is one.
+
+    It may be called by a signal handler: nothing is buffered.
+    """
+    if path := os.environ.get(VARIABLE):
+        with contextlib.suppress(OSError):  # the caller has ended, or runs on another machine
+            _append(path, f"{json.dumps(asdict(failure))}\n".encode())
+            return True
+    return False
+
+
+def _append(path: str, line: bytes) -> None:
+    """Append a line to a file that exists; processes may do so at the same time."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A file through which processes hand over their failures."""
+
+    path: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that the processes need."""
+        return {VARIABLE: str(self.path)}
+
+    def read(self) -> list[Failure]:
+        """Return the failures so far, in their order; a line that a killed process left incomplete is left out."""
+        failures = []
+        for line in self.path.read_text("utf-8").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                failures.append(Failure(**json.loads(line)))
+        return failures
+
+
+@contextlib.contextmanager
+def channel() -> Iterator[Channel]:
+    """Open a channel that only this user can read and write, and remove it at the end."""
+    number, name = tempfile.mkstemp(prefix="clearspan-failures-")
+    os.close(number)
+    try:
+        yield Channel(Path(name))
+    finally:
+        Path(name).unlink(missing_ok=True)
