@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common import terminal
 from clearspan.common.files import file_in_way
+from clearspan.common.former import advice
 from clearspan.common.terminal import Parser
 from clearspan.common.typed import conform, problem
 
@@ -156,7 +157,8 @@ class Options:
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]
             if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                raise ValueError(f"{field.option} {wrong[0]}: choose {', '.join(field.choices)}")
+                former = advice(f"{field.option} {wrong[0]}") or f": choose {', '.join(field.choices)}"
+                raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 

@@ -24,10 +24,10 @@ protocols:
   full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
   fast  for prototyping: SentEval's settings for it (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
-pooling of a plain Hugging Face folder, in SimCSE's names:
+pooling of a plain Hugging Face folder:
   mean             the mean over the tokens of the last layer
-  cls              the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
-  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers calls it cls
+  pooler           the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
+  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers and model.pooling call it cls
   first-last       the mean over the tokens of the first and the last layer
 
 prompts:

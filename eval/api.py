@@ -36,7 +36,7 @@ def evaluate(
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
         options: options of `clearspan eval --help` by their names with underscores: `protocol="fast"`,
-            `pairs="mine.csv"`, `pooling="cls"`, `device="cuda"`.
+            `pairs="mine.csv"`, `pooling="pooler"`, `device="cuda"`.
 
     Returns:
         The content of `results.json`: `results.scores["STSBenchmark"]["spearman"]` is in percent.
@@ -67,7 +67,7 @@ def load_model(
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
-        pooling: pooling of a plain Hugging Face folder: mean (default), cls, cls-before-head or first-last.
+        pooling: pooling of a plain Hugging Face folder: mean (default), pooler, cls-before-head or first-last.
         precision: precision of a folder's transformer: fp32, bf16 or auto, which is bf16 if the device multiplies it.
         device: such as `cpu` or `cuda:1`; auto: cuda if there is a GPU, else cpu.
 

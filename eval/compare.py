@@ -92,7 +92,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
     pairs: dict[tuple[str, str], tuple[Examples, Examples]] = {}
     for task in dict.fromkeys([*a.scores, *b.scores]):
         others = of_b.get(task, {})
-        shared = {(task, key): (one, others[key]) for key, one in of_a.get(task, {}).items() if key in others}
+        shared = {(task, key): (ours, others[key]) for key, ours in of_a.get(task, {}).items() if key in others}
         if task not in b.scores or task not in a.scores:
             not_compared[task] = f"only in {'A' if task in a.scores else 'B'}"
         elif changed := _changed_files(a.data.get(task, {}), b.data.get(task, {})):

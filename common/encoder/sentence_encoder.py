@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
+from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
-POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
-Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=POOLINGS)]
+Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are text, unless a prompt of the model has some."""

@@ -1,9 +1,9 @@
-"""The outcome of an evaluation in words and pictures: one sentence, what each model is, the scores as bars, examples.
+"""The outcome of an evaluation in words and pictures: a sentence, a description of each model, bars, examples.
 
-Summary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
-         ├─> model_table     what each model is, in a line
-         ├─> score_figures   bars with intervals, best first
-         └─> examples        a query that the best model wins, and one that it loses
+ScoreSummary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
+              ├─> model_table     each model, described in a line
+              ├─> score_figures   bars with intervals, best first
+              └─> examples        a query that the best model wins, and one that it loses
 """
 
 import math
@@ -34,16 +34,16 @@ BEST = {
     "probing-mlp": "classifies best",
     "glue": "is best after fine-tuning",
 }
-"""Family of tasks -> what its best model does."""
+"""Family of tasks -> verb phrase for its best model."""
 METRICS = {"mrr": "MRR", "ndcg@10": "nDCG@10", "map": "MAP", "acc": "accuracy", "accuracy": "accuracy"}
-"""Metric -> how a sentence writes it, where that is not its name."""
+"""Metric -> its name in sentences, where that differs."""
 BASELINES = {
     "bm25": "BM25: the words that query and text share, rare ones weighing more; no training",
     "tfidf": "cosine of counts of words, weighted by tf-idf; no training",
     "bow": "cosine of counts of words (bag of words); no training",
 }
 FEW_TASKS = 6
-"""The most tasks whose bars stand in the summary; those of more stand in the tasks' own sections."""
+"""Most tasks whose bars are in the summary; with more tasks, the bars are in the sections of the families."""
 _SHOWN_CHARACTERS = 300
 
 
@@ -61,7 +61,7 @@ def metric_name(metric: str) -> str:
 
 
 def among(counts: dict[str, int]) -> str:
-    """Return how many texts a task ranks, in words; "" for a task that ranks none."""
+    """Return the number of texts that a task ranks, in words; "" for a task that ranks none."""
     return f"among {counts['documents']:,} texts" if "documents" in counts else ""
 
 
@@ -195,8 +195,8 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
 
 def score_figures(summary: ScoreSummary) -> list[Bars]:
-    """Return the figures of the summary: of several models one for each task, of many tasks one for each average; of a
-    single model one for each family of tasks.
+    """Return the bars of the summary: for several models one figure per task, or one per average if there are more than
+    FEW_TASKS tasks; for a single model one per family of tasks.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:
@@ -224,12 +224,12 @@ def _average(summary: ScoreSummary, name: str) -> Bars:
 
 
 def model_table(summary: ScoreSummary) -> Table:
-    """Return a line on what each model is."""
+    """Return a table with a one-line description of each model."""
     return Table(("model", "what it is"), [(each.results.model, about(each.results)) for each in summary.scored])
 
 
 def about(results: Results) -> str:
-    """Return what a model is, in a line: a baseline, a folder, a model beside BM25 with its weight; its prompts."""
+    """Return a one-line description of a model: a baseline, a folder, or a model beside BM25; weight; prompts."""
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
         return BASELINES[spec]

@@ -15,7 +15,6 @@ Cell = float | int | str | tuple[float, ...] | None
 """A figure as printed; several figures, such as MRPC's accuracy and F1; text; or nothing."""
 
 _FOLDER = Path(__file__).parent / "papers"
-_PAPERS = ("declutr", "declutr-v1", "clear", "nonling")
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ class PaperTable:
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return all tables by name, in the papers' order."""
+    """Return all tables by name, in the order of the files' names."""
     by_name: dict[str, PaperTable] = {}
-    for file in _PAPERS:
-        content = yaml.load((_FOLDER / f"{file}.yaml").read_text(encoding="utf-8"), _loader())
+    for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
+        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
         paper = content.pop("paper")
         by_name |= {name: _table(name, paper, entry) for name, entry in content.items()}
     return by_name

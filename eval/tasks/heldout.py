@@ -1,11 +1,12 @@
 """Held-out retrieval: one crop of a held-out text finds the other among the crops of all texts. Needs no labels.
-Of a dataset of pairs, given the first text, find the second; `NAME/passages` are crops of the second texts.
+In a dataset of pairs, the first text finds the second; the task `NAME/passages` uses crops of the second texts.
 
     a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval
 
-The score says whether a model tells a corpus's own texts apart; beside `--model tfidf` and `bm25`, whether it does more
-than compare words. Half of a dataset's held-out part picks checkpoints in training; the other half is scored here. The
-score is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
+The score measures whether a model distinguishes the texts of a corpus; compare it with `--model tfidf` and `bm25` to
+see whether the model does more than match words. Half of a dataset's held-out part picks checkpoints in training; the
+other half is scored here. Scores of different corpora are not comparable: they depend on the number of texts and on how
+similar these are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +35,13 @@ class HeldOutTask(RetrievalTask):
     """Retrieval of held-out texts.
 
     Attributes:
-        picking: the queries of the half that picks checkpoints, and the same documents; None: there are none.
+        picking: the queries of the half that picks checkpoints, and the same documents; None: there are no halves.
     """
 
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
+        """Return the vectors of queries and documents; a hybrid's weight is chosen on the half that picks checkpoints."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))

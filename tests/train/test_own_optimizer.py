@@ -1,7 +1,8 @@
-"""An optimizer and a logger of the user's own: a file beside the data, and a line in the recipe each."""
+"""An optimizer and a logger of the user's own, those of examples/extend: a file and a line in the recipe each."""
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,59 +14,66 @@ from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 from tests.train.runs import same_weights, without_its_last_checkpoint
 
-MODULE = '''
+EXAMPLES = ROOT / "examples" / "extend"
+MLFLOW = '''
+"""What examples/extend/mlflow_logger.py uses of MLflow: each call is a line of calls.jsonl in the working folder."""
+
 import json
-import re
-import torch
+from types import SimpleNamespace
 
-class Lion(torch.optim.Optimizer):
-    """Chen et al. 2023: the sign of an interpolated momentum, with decoupled weight decay."""
 
-    def __init__(self, params, lr, betas=(0.9, 0.99)):
-        super().__init__(params, {"lr": lr, "weight_decay": 0.0, "betas": betas})
+def note(name, *given):
+    with open("calls.jsonl", "a") as file:
+        print(json.dumps([name, *given]), file=file)
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for p in (p for p in group["params"] if p.grad is not None):
-                state = self.state[p]
-                mean = state.setdefault("mean", torch.zeros_like(p))
-                (first, second), rate = group["betas"], group["lr"]
-                p.mul_(1 - rate * group["weight_decay"]).add_(mean.lerp(p.grad, 1 - first).sign_(), alpha=-rate)
-                mean.lerp_(p.grad, 1 - second)
 
+def start_run(run_id=None, run_name=None):
+    note("start_run", run_id, run_name)
+    return SimpleNamespace(info=SimpleNamespace(run_id=run_id or "a1b2"))
+
+
+def log_dict(dictionary, artifact_file):
+    note("log_dict", dictionary["optimizer"]["learning_rate"], artifact_file)
+
+
+def log_metrics(metrics, step):
+    note("log_metrics", step, metrics["loss"])
+
+
+def end_run():
+    note("end_run")
+'''
+MINE = """
 def nothing(params, lr):
     return None
 
-class Table:
-    def __init__(self, run, recipe, step):
-        self.file = open(run / "table.jsonl", "a")
-        print(json.dumps({"step": step, "rate": recipe["optimizer"]["learning_rate"]}), file=self.file)
-
-    def log(self, step, metrics):
-        print(json.dumps({"step": step, "loss": metrics["loss"]}), file=self.file)
-
-    def close(self):
-        print("closed", file=self.file)
-        self.file.close()
 
 class Deaf:
     def __init__(self, run, recipe, step):
         self.close = print
-'''
-OWN = ["optimizer.type=mine:Lion", "optimizer.options.betas=[0.8,0.9]", "training.loggers=[mine:Table]"]
+"""
+OWN = ["optimizer.type=lion:Lion", "optimizer.options.betas=[0.8,0.9]", "training.loggers=[mlflow_logger:MLflow]"]
 
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's working folder with both examples, and a module that holds what cannot work."""
     folder = tmp_path_factory.mktemp("house")
-    (folder / "mine.py").write_text(MODULE)
+    for name in ("lion.py", "mlflow_logger.py"):
+        shutil.copy(EXAMPLES / name, folder)
+    (folder / "mlflow.py").write_text(MLFLOW)
+    (folder / "mine.py").write_text(MINE)
     return folder
 
 
 def trained(house: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     line = [str(ROOT / "train" / "run.py"), "--recipe", "demo", "--quiet", *overrides]
     return run_commands(line, [environment()], folder=house)
+
+
+def called(house: Path) -> list[list]:
+    """The calls of MLflow so far."""
+    return [json.loads(line) for line in (house / "calls.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.exhaustive
@@ -78,21 +86,22 @@ def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[st
     assert trained(house, *tiny, f"output={plain}").returncode == 0
     assert not same_weights(whole, plain)
     losses = [json.loads(line)["loss"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
-    first, *logged, last = (whole / "table.jsonl").read_text().splitlines()
-    assert json.loads(first) == {"step": 0, "rate": load("demo", [*tiny, "output=o"]).optimizer.learning_rate}
-    assert [json.loads(line)["loss"] for line in logged] == losses and last == "closed"
+    first, recipe, *logged, last = calls = called(house)
+    assert first == ["start_run", None, "whole"] and last == ["end_run"]
+    assert recipe == ["log_dict", load("demo", [*tiny, "output=o"]).optimizer.learning_rate, "recipe.json"]
+    assert logged == [["log_metrics", step, loss] for step, loss in enumerate(losses, 1)]
     resumed = without_its_last_checkpoint(whole, tmp_path / "resumed")
     done = trained(house, "--resume", *tiny, *OWN, save, f"output={resumed}")
     assert done.returncode == 0, done.stderr
     assert same_weights(whole, resumed)
-    assert json.loads((resumed / "table.jsonl").read_text().splitlines()[len(losses) + 2])["step"] == 3
+    assert called(house)[len(calls) :] == [["start_run", "a1b2", "resumed"], recipe, *logged[3:], last]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.options.rho=1", "optimizer.type mine:Lion: cannot be made: .*unexpected keyword argument 'rho'"),
+        ("optimizer.options.rho=1", "optimizer.type lion:Lion: cannot be made: .*unexpected keyword argument 'rho'"),
         ("optimizer.type=mine:nothing", "optimizer.type mine:nothing: .*unexpected keyword argument 'betas'"),
         ("training.loggers=[mine:Deaf]", "training.loggers: mine:Deaf: not a logger: it lacks log"),
     ],

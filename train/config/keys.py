@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from clearspan.common.former import advice
 from clearspan.common.parsing import closest
 from clearspan.train.config.options import RecipeError, not_one_of
 
@@ -46,7 +47,8 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "") 
     match problem["type"]:
         case "unexpected_keyword_argument":
             known = (within + name for name in keys(section))
-            message = f"unknown key {key!r}; {nearest_key(key, known) or '`--dry-run` prints the keys there are'}"
+            others = nearest_key(key, known) or "`--dry-run` prints the keys there are"
+            message = f"unknown key {key!r}{advice(key) or f'; {others}'}"
         case "missing":
             message = f"{key} is not set; give it as {key}=VALUE"
         case "string_type" if not isinstance(value, dict | list | None):

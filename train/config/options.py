@@ -25,8 +25,6 @@ GIVEN = "given/"
 """Prefix of the metrics of the model that training begins with, if the run pools in another way than its folder."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
-POOLINGS = ("mean", "cls", "lasttoken", "weighted")
-"""Values of `model.pooling`."""
 STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
 DISTILL = "distill"
