@@ -15,13 +15,13 @@ from clearspan.adapt.options import Adapt
 from clearspan.common.commands import UsageError
 from clearspan.common.progress import counted
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
-from clearspan.eval.data.heldout_folders import MANIFEST, PART
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import find_inputs
+from clearspan.shards import held_out
 
 NEEDED = 2 * FEWEST_TEXTS
 """Fewest held-out texts: one half of them chooses, the other one is judged."""
@@ -107,6 +107,6 @@ def _is_text(record: Record) -> bool:
 
 def check_held_out(texts: Path) -> None:
     """Raise DataError if a dataset has too few held-out texts for a verdict; one that is not written yet passes."""
-    if (texts / MANIFEST).is_file():
+    if held_out.is_dataset(str(texts)):
         for picking in (True, False):
-            read_dataset(texts / PART, picking=picking)
+            read_dataset(held_out.folder_of(str(texts)), picking=picking)

@@ -14,8 +14,9 @@ from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
-from clearspan.pipelines.readers import TABLES, first_records
+from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import chosen, named, plain
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Input, Inputs, Reading, Record
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -89,7 +90,9 @@ def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
     number = max(1, SAMPLE // max(1, len(entries[::step])))
     for entry in entries[::step]:
         try:
-            records = first_records(found.root, [entry], reading, number) if entry.format in TABLES else []
+            records = (
+                first_records(found.root, [entry], reading, number) if format_named(entry.format).has_fields else []
+            )
         except PipelineError:  # it lacks the columns, or is damaged
             records = []
         pairs: dict[tuple[str, ...], Counter[tuple[str, ...]]] = {}  # in small letters -> as records write them
@@ -133,7 +136,7 @@ def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, 
         found = find_inputs(inputs, reading)
     except (PipelineError, ValueError):
         return ()
-    tables = [entry for entry in found.files if entry.format in TABLES][:KEPT_FILES]
+    tables = [entry for entry in found.files if format_named(entry.format).has_fields][:KEPT_FILES]
     kept: list[str] = []
     for group in KEPT:
         for name in group:

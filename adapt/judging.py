@@ -29,6 +29,8 @@ from clearspan.common.sealed import seal, unseal
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
 from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
+from clearspan.shards.held_out import folder_of as held_out_folder
+from clearspan.shards.manifest import NAME as MANIFEST
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
@@ -117,7 +119,8 @@ def fingerprint(options: Judging) -> str:
     """Return a hash of everything that the verdicts depend on."""
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
     models += [("stemmer", options.stemmer)] if options.stemmer else []
-    parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
+    folders = (str(options.data), held_out_folder(str(options.data)))
+    parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
     return digest(version=VERSION, models=models, data=parts, queries=queries, **how)

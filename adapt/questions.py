@@ -22,8 +22,9 @@ from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import TABLES, read_pieces
+from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -103,7 +104,7 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
     inputs = find_inputs(options.inputs, reading)
-    pieces = [Piece(entry, 0, None) for entry in inputs.files if entry.format in TABLES]
+    pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
         if not isinstance(record.value, dict):
             continue

@@ -10,6 +10,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.commands import Option, words
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
+from clearspan.shards import held_out
 
 PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan.train.distill"
 QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
@@ -205,6 +206,6 @@ def prompts_in_words(options: Adapt) -> str:
 
 def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
     """Return the keys that any recipe needs here, as key=value."""
-    paths = {"data.text.path": dataset, "data.text.validation": dataset / "validation", "model.path": options.base}
-    keys = {**paths, "output": options.output / "run", "training.eval_data": "heldout"}
+    paths = {"data.text.path": dataset, "data.text.validation": held_out.folder_of(str(dataset))}
+    keys = {**paths, "model.path": options.base, "output": options.output / "run", "training.eval_data": "heldout"}
     return [f"{key}={value}" for key, value in keys.items()]

@@ -31,8 +31,9 @@ from clearspan.common import same_text
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
-from clearspan.eval.data.heldout_folders import MANIFEST, training_part
+from clearspan.eval.data.heldout_folders import training_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.shards.manifest import NAME as MANIFEST
 
 LIMIT = 10_000
 """Most queries of a half; of more, those with the lowest hashes of their ids."""

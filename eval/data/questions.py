@@ -20,8 +20,10 @@ from clearspan.common.queries import Query, read_queries
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import MOST_RANKED, HeldOutTexts
-from clearspan.eval.data.heldout_folders import MANIFEST, PART, training_part
+from clearspan.eval.data.heldout_folders import training_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
+from clearspan.shards import held_out
+from clearspan.shards.manifest import NAME as MANIFEST
 
 NAMED = 3
 """Number of rows that a message names."""
@@ -48,10 +50,10 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
             f"{by_id}: names a text by its id, which a dataset of tokens does not keep: give a column text, or rank in "
             "a collection with `clearspan search --queries`"
         )
-    if not (data / MANIFEST).is_file():
+    if not held_out.is_dataset(str(data)):
         raise MissingDataError(f"{data} is no dataset of shards ({MANIFEST}), among whose texts {path} could be ranked")
     whole = training_part(data) or data
-    folders = [folder for folder in (whole, whole / PART) if (folder / MANIFEST).is_file()]
+    folders = list(map(Path, held_out.parts(str(whole))))
     datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
     documents, places = _ranked(queries, datasets)
     answered: dict[bytes, tuple[str, set[int]]] = {}

@@ -15,7 +15,6 @@ from clearspan.common.records import DataError, csv_rows, head, read_lines
 from clearspan.eval.data.senteval import joined
 from clearspan.eval.files import table_rows
 
-SUFFIXES = (".csv", ".tsv")
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
 
 
