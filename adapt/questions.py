@@ -35,7 +35,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Options):
-    """The command."""
+    """Options of the command."""
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
@@ -85,17 +85,17 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
             f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
             "name it first in --keep-fields, or give a column text"
         )
-    found: dict[str, list[str]] = {}
+    by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
         if name in wanted:
-            found.setdefault(name, []).append(text)
-    if missing := [name for name in wanted if name not in found]:
+            by_id.setdefault(name, []).append(text)
+    if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
             f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
             f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
         )
-    return found
+    return by_id
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
