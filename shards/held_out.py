@@ -40,7 +40,7 @@ def find(dataset: str) -> str | None:
 
 
 def parts(dataset: str) -> list[str]:
-    """Return the folders of a dataset and of its held-out part, those of the two that exist."""
+    """Return the folders of a dataset and of its held-out part, without one that holds no dataset."""
     return [folder for folder in (dataset, folder_of(dataset)) if is_dataset(folder)]
 
 
