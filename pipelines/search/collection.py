@@ -29,7 +29,7 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.models import load_model
 from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
@@ -312,6 +312,8 @@ class Collection:
 
     @functools.cached_property
     def _index(self) -> Index:
+        if stemmer := self.words.stemmer:
+            check_extra("search", "Stemmer", what=f"--stemmer {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property
