@@ -25,7 +25,7 @@ from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
 from clearspan.eval.models.hybrid import Hybrid, encoder_of
 from clearspan.eval.models.lexical import Lexical, is_baseline
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
@@ -207,7 +207,7 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
         similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
-            model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
+            model = load_encoder(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             prompted = Prompted.of(
                 model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
             )

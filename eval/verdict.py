@@ -25,7 +25,7 @@ from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
@@ -199,7 +199,7 @@ def judge(
     results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
-        model = load(entrant.model, None, precision, device)
+        model = load_encoder(entrant.model, None, precision, device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
         if (seconds := similarity.expected_s(documents)) > SAID_S:
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")

@@ -120,7 +120,7 @@ class Model(FolderEncoder):
         return super()._count_tokens(texts) if self.reader is None else self.reader.count(texts).tolist()
 
 
-def load(
+def load_with_library(
     folder: Path,
     pooling: str | None = None,
     device: str = "cpu",

@@ -116,7 +116,7 @@ class Embedded(NamedTuple):
 
 
 class FolderEncoder(Encoder):
-    """An encoder of a model folder, as `common.encoder.folder.load` returns it.
+    """An encoder of a model folder, as `common.encoder.folder.load_folder` returns it.
 
     Args:
         settings: everything that affects the embeddings, except the folder's files and the prompt.

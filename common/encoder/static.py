@@ -136,7 +136,7 @@ class StaticEncoder(FolderEncoder):
         return np.asarray(left @ right.T, np.float32)
 
 
-def load(folder: Path) -> StaticEncoder:
+def load_static(folder: Path) -> StaticEncoder:
     """Load a folder that `reads` accepts.
 
     Raises:
@@ -154,12 +154,12 @@ def load(folder: Path) -> StaticEncoder:
             raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
         config = read_inference(folder)
         tokenizer_json, prompts = (first / "tokenizer.json").read_bytes(), Prompts.read(folder)
-        tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts.texts.values())
+        tokenizer = fast_tokenizer.load_tokenizer(tokenizer_json, truncates=True, prompts=prompts.texts.values())
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
         ids = FastTokenizer(tokenizer, np.int32)
         longest, counter = (tokenizer.truncation or {}).get("max_length"), None
         if longest:
-            whole = fast_tokenizer.load(tokenizer_json, prompts=prompts.texts.values())
+            whole = fast_tokenizer.load_tokenizer(tokenizer_json, prompts=prompts.texts.values())
             counter = FastTokenizer(whole, np.int32)
         model = StaticEncoder(folder, ids, table, len(modules) > 1, config, longest, counter)
         model.encode(["a text", "another text to try it on"])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.common.fast_tokenizer import TokenizerError, load
+from clearspan.common.fast_tokenizer import TokenizerError, load_tokenizer
 from clearspan.common.records import DataError
 from clearspan.common.token_ids import without_prompt
 from clearspan.shards import Dataset, ShardError, keyed
@@ -51,7 +51,7 @@ class DatasetTexts:
                 raise DataError(f"{folder}: holds {kind.name}, not text: give documents, sentences or triplets")
             self._prompts = self._dataset.manifest.prompts
             tokenizer = (self._dataset.local_tokenizer() / "tokenizer.json").read_bytes()
-            self.tokenizer = load(tokenizer, prompts=self._prompts.values())
+            self.tokenizer = load_tokenizer(tokenizer, prompts=self._prompts.values())
         except (ManifestError, ShardError, TokenizerError) as error:
             raise DataError(str(error)) from None
 

@@ -41,7 +41,7 @@ class HeldOutTask(RetrievalTask):
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents; a hybrid's weight is chosen on the half that picks checkpoints."""
+        """Return the vectors of queries and documents; choose a hybrid's weight on the half that picks checkpoints."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
