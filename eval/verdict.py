@@ -192,7 +192,8 @@ def judge(
         task: Task = "titles" if held.are_titles else "crops"
     else:
         held = read_questions(queries, data)
-        contest, task = Contest.crossed(held), "questions"
+        contest = Contest.crossed(held)
+        task = "questions"
     device, precision = (compute or resolve(AUTO, "fp32"))[:2]
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)

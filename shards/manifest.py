@@ -284,7 +284,8 @@ class Manifest:
         for name in ("totals", "statistics"):
             if record.get(name) != self.derived.get(name):
                 raise ValueError(f"{name} are not those of the shards: {json.dumps(record.get(name))[:80]}")
-        counts, examples = build(Reconciliation, self.counts), self.totals["examples"]
+        counts = build(Reconciliation, self.counts)
+        examples = self.totals["examples"]
         if counts.read != counts.kept + sum(counts.filtered.values()) + counts.bad:
             raise ValueError(f"read {counts.read} is not the sum of kept, filtered and bad")
         if min(counts.kept, counts.bad, *counts.filtered.values()) < 0:

@@ -62,7 +62,8 @@ class Embedder:
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
-        self._encode, self._cache = encode, cache
+        self._encode = encode
+        self._cache = cache
         self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0

@@ -43,7 +43,9 @@ class DatasetTexts:
     """
 
     def __init__(self, folder: str | Path, limit: int, few_shards: bool = False) -> None:
-        self.folder, self._limit, self._few_shards = str(folder), limit, few_shards
+        self.folder = str(folder)
+        self._limit = limit
+        self._few_shards = few_shards
         try:
             self._dataset = Dataset(folder)
             kind = self._dataset.kind

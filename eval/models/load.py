@@ -43,7 +43,8 @@ class FunctionEncoder(Encoder):
     fingerprint = None
 
     def __init__(self, name: str, function: Callable[[list[str]], Any]) -> None:
-        self.name, self._function = name, function
+        self.name = name
+        self._function = function
         self.dim = 0
         self.dim = self._call(TRIAL).shape[1]
 

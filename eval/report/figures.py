@@ -161,7 +161,8 @@ def _bars(figure: Bars) -> dict[str, Any]:
     scale = _Scale.of((number for row in figure.rows for number in (row.value, row.low, row.high)), zero=True)
     rows = []
     for number, row in enumerate(figure.rows):
-        is_known, has_interval = math.isfinite(row.value), math.isfinite(row.low) and math.isfinite(row.high)
+        is_known = math.isfinite(row.value)
+        has_interval = math.isfinite(row.low) and math.isfinite(row.high)
         start, end = sorted((scale.at(0), scale.at(row.value if is_known else 0)))
         name = shortened(printable(row.name))
         rows.append(

@@ -180,7 +180,8 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     """Return a folded section of everything known of a task, with its main figure beside the heading."""
-    by_model, main = summary.of(task), summary.main(task)
+    by_model = summary.of(task)
+    main = summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
     counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
     scores = Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)

@@ -34,7 +34,8 @@ class TextTable:
 
 def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
-    rows, metrics = list(table.rows), _metrics_note(table)
+    rows = list(table.rows)
+    metrics = _metrics_note(table)
     notes = [*table.notes, *([f"by metric: {metrics}"] if metrics else [])]
     names = [model.model for model in models]
     for model in models:
@@ -59,7 +60,8 @@ def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
     if column.minus:
         head, row = column.minus
         minuend = next(other for other in table.columns if other.head == head)
-        value, published = _cell(minuend, table, model), table.cell(row, head)
+        value = _cell(minuend, table, model)
+        published = table.cell(row, head)
         return value - published if isinstance(value, float) and isinstance(published, float) else None
     value = model.environment.get(column.environment) if column.environment else None
     return value if isinstance(value, int | float) else None
@@ -109,7 +111,8 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
 
 def formatted(grid: TextTable, form: str) -> str:
     """Format a table: text, Markdown, or LaTeX with `booktabs` (`\\usepackage{booktabs}`); notes below."""
-    rows, last = [], ""
+    rows = []
+    last = ""
     for line in grid.lines:
         if line.group not in ("", last):
             group = f"[{line.group}]" if form == "text" else line.group  # LaTeX takes a bracket for a length
@@ -125,7 +128,8 @@ def formatted(grid: TextTable, form: str) -> str:
     table = tabulate(cells[1:], cells[0], FORMATS[form], disable_numparse=True, colalign=align)
     table = re.sub("[Δ∆]", r"$\\Delta$", table) if form == "latex" else table
     before = "% " if form == "latex" else ""
-    title, notes = before + mark(grid.title), [(before or "- ") + mark(note) for note in notes]
+    title = before + mark(grid.title)
+    notes = [(before or "- ") + mark(note) for note in notes]
     return "\n".join([title, "", table, "", *notes]).rstrip() + "\n"
 
 

@@ -153,7 +153,8 @@ class RetrievalTask:
 
         Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
         """
-        texts, itself = self.collection, self.collection.itself
+        texts = self.collection
+        itself = self.collection.itself
         queries, documents, chosen = self.vectors(run)
         num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)

@@ -195,7 +195,8 @@ def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, t
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
-    start, encoded = len(before), {}
+    start = len(before)
+    encoded = {}
     encodings = tokenizer.encode_batch_fast([context + text for text in texts], add_special_tokens=False)
     for text, encoding in zip(texts, encodings, strict=True):
         ids = encoding.ids

@@ -175,11 +175,13 @@ class Kind(Options, ABC):
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
         """Return what shapes the dataset: the kind, its options, and the sha256 of its files."""
-        options, folder = self.options(), f"{FILES_FOLDER}/"
+        options = self.options()
+        folder = f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         if files:
             options["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        cls, name = type(self), self.command or self.name
+        cls = type(self)
+        name = self.command or self.name
         is_own = not cls.__module__.startswith(f"{__name__}.")
         return {"kind": f"{cls.__module__}:{cls.__qualname__}" if is_own else name, "options": options}
 

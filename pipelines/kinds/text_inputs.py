@@ -207,6 +207,7 @@ def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> It
         total += size
         if total >= most or len(group) >= most_items:
             yield group
-            group, total = [], 0
+            group = []
+            total = 0
     if group:
         yield group

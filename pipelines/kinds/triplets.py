@@ -336,7 +336,8 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
         """Yield the rows to keep, many at a time."""
-        rows, is_checked = self._rows(records, tally), not self.kind.rows.by_order
+        rows = self._rows(records, tally)
+        is_checked = not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
             if not is_checked:
                 _check_texts(group)
@@ -359,7 +360,8 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
         """Return texts of at most `max_tokens` tokens, prompts included; count the rows with a longer one."""
-        tokens, most = pieces.tokens, self.kind.max_tokens
+        tokens = pieces.tokens
+        most = self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
         shortest = np.where(absent(pieces, width), most, lengths - before).min(1)

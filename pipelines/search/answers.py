@@ -38,7 +38,8 @@ class Answers:
         Raises:
             ShardError: a shard is damaged.
         """
-        right, ranks = _right_rows(texts, queries), []
+        right = _right_rows(texts, queries)
+        ranks = []
         for query, (rows, _) in zip(queries, found, strict=True):
             of_query = right.get(query.text, set())
             ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))

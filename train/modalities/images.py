@@ -92,7 +92,8 @@ class ImageModality(Modality):
         self.patches = config.patches
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = rows.listed("image"), rows.numbers("label")
+        images = rows.listed("image")
+        labels = rows.numbers("label")
         uniforms = draws.uniform(torch.from_numpy(keys), DRAWS).numpy()
         size = self.config.image_size
         pixels = np.empty((*keys.shape, size, size, 3), np.uint8)

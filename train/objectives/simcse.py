@@ -142,7 +142,8 @@ class SimCSE(ContrastiveObjective):
     def notes(self, epochs: float) -> list[str]:
         if not self.paired:
             return self.same_passes()
-        place, lengths = f"objectives.{self.name}", self.setting.dataset.manifest.lengths
+        place = f"objectives.{self.name}"
+        lengths = self.setting.dataset.manifest.lengths
         lines = []
         if 1 < self.config.negatives > len(self.sources["negative"]):
             has = len(self.sources["negative"]) or "none"
@@ -163,7 +164,8 @@ class SimCSE(ContrastiveObjective):
             return self.setting.length_moments(column, self.capacity)
         # A drawn text is one of all columns' texts: an absent one is drawn only by a row that has too few.
         moments = [self.setting.length_moments(source, self.capacity) for source in sources]
-        lengths, rows = self.setting.dataset.manifest.lengths, max(1, self.setting.dataset.num_examples)
+        lengths = self.setting.dataset.manifest.lengths
+        rows = max(1, self.setting.dataset.num_examples)
         present = sum(1 - lengths.get(source, {}).get("0", 0) / rows for source in sources) or 1.0
         mean = sum(mean for mean, _ in moments) / present
         return mean, sum(variance + own**2 for own, variance in moments) / present - mean**2
