@@ -194,13 +194,13 @@ def judge(
         held = read_questions(queries, data)
         contest = Contest.crossed(held)
         task = "questions"
-    device, precision = (compute or resolve(AUTO, "fp32"))[:2]
+    compute = compute or resolve(AUTO, "fp32")
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
     results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
-        model = load_encoder(entrant.model, None, precision, device)
+        model = load_encoder(entrant.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
         if (seconds := similarity.expected_s(documents)) > SAID_S:
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
@@ -240,7 +240,11 @@ def decide(
     notes = [*warnings]
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
-    word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
+    word: Word = "no difference"
+    if change.low > 0:
+        word = "better"
+    elif change.high < 0:
+        word = "worse"
     if num_queries < FEWEST_DECIDING and word != "no difference":
         word = "no difference"
         notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")

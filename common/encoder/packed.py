@@ -159,10 +159,10 @@ class PackedModel:
             return self._forward.through_head(hidden, packed)
         if isinstance(self._pooling, FirstLast):
             return pooled(hidden, packed, "mean")
-        modes = self._pooling.pooling_mode
+        mode = self._pooling.pooling_mode
+        modes = (mode,) if isinstance(mode, str) else mode
         skipped = 0 if self._pooling.include_prompt else prompt_tokens
         weights = None if self._weights is None else self._weights(packed.ids)[:, 0].float()
-        modes = (modes,) if isinstance(modes, str) else modes
         return torch.cat([pooled(hidden, packed, mode, skipped, weights) for mode in modes], dim=1)
 
 

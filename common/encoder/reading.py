@@ -43,7 +43,8 @@ class LibraryReader(TokenReader):
         self._transformer = transformer
         self._around = _around(self._tokenizer) if has_backend else None
         self.is_fast = self._around is not None and not transformer.processing_kwargs
-        self.is_fast = self.is_fast and self._agrees()
+        if self.is_fast:  # set before, as `_agrees` reads prompts the faster way
+            self.is_fast = self._agrees()
 
     @property
     def limit(self) -> int:

@@ -51,8 +51,10 @@ def reads(folder: Path) -> bool:
     modules = read_modules(folder)
     if [module.kind for module in modules] not in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
         return False
-    if any((path := module.folder / "config.json").is_file() and _reads_tokens(path) for module in modules[1:]):
-        return False
+    for module in modules[1:]:
+        settings = module.folder / "config.json"
+        if settings.is_file() and _reads_tokens(settings):
+            return False
     table = modules[0].folder
     try:
         with safe_open(table / "model.safetensors", "np") as file:
@@ -132,7 +134,7 @@ class StaticEncoder(FolderEncoder):
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
 
-            metric = {"euclidean": "euclidean", "manhattan": "cityblock"}[self.similarity_name]
+            metric = "cityblock" if self.similarity_name == "manhattan" else "euclidean"
             return np.asarray(-cdist(left, right, metric), np.float32)
         if self.similarity_name == "cosine":
             left, right = _unit(left), _unit(right)

@@ -51,7 +51,8 @@ def embed(
         def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
             nonlocal row
             bar.read(window, tokens)
-            rows = slice(row, row := row + len(tokens))
+            rows = slice(row, row + len(tokens))
+            row = rows.stop
             return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
 
         embedded = list(ahead.embed_windows(reader, started, ahead.windows(texts), prompt))

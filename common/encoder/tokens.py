@@ -151,7 +151,8 @@ class TokenReader:
     def _prompt_tokens(self, prompt: str) -> int:
         """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
         ids = self._read([prompt], "").ids
-        return len(ids) - bool(len(ids) and ids[-1] in self.post_processing.special)
+        ends_special = len(ids) > 0 and ids[-1] in self.post_processing.special
+        return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts, without special tokens and truncation."""

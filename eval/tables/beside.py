@@ -36,7 +36,9 @@ def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
     rows = list(table.rows)
     metrics = _metrics_note(table)
-    notes = [*table.notes, *([f"by metric: {metrics}"] if metrics else [])]
+    notes = list(table.notes)
+    if metrics:
+        notes.append(f"by metric: {metrics}")
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
@@ -116,14 +118,14 @@ def formatted(grid: TextTable, form: str) -> str:
     for line in grid.lines:
         if line.group not in ("", last):
             group = f"[{line.group}]" if form == "text" else line.group  # LaTeX takes a bracket for a length
-            rows.append([group, *[""] * len(line.cells)])
+            rows.append([group] + [""] * len(line.cells))
         rows.append([line.name, *map(str, line.cells)])
         last = line.group
     notes = [f"note: {note}" for note in grid.notes]
     if form == "text":
         return "\n".join([printable(grid.title), *text_table(Table(grid.header, rows)), *map(printable, notes)]) + "\n"
     mark = _markdown if form == "markdown" else printable
-    align = ("left", *["right"] * (len(grid.header) - 1))
+    align = ["left"] + ["right"] * (len(grid.header) - 1)
     cells = [[mark(cell) for cell in row] for row in (grid.header, *rows)]
     table = tabulate(cells[1:], cells[0], FORMATS[form], disable_numparse=True, colalign=align)
     table = re.sub("[Δ∆]", r"$\\Delta$", table) if form == "latex" else table

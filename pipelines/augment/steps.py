@@ -53,10 +53,12 @@ class Proportions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (number := self.del_spans) * self.del_span > 1 + 1e-9:
-            raise ValueError(f"--del-spans {number}: spans of {self.del_span} are more than a whole sentence")
-        if 2 * (number := self.reorder_pairs) * self.reorder_span > 1 + 1e-9:
-            raise ValueError(f"--reorder-pairs {number}: pairs of spans of {self.reorder_span} exceed the sentence")
+        if self.del_spans * self.del_span > 1 + 1e-9:
+            raise ValueError(f"--del-spans {self.del_spans}: spans of {self.del_span} are more than a whole sentence")
+        if 2 * self.reorder_pairs * self.reorder_span > 1 + 1e-9:
+            raise ValueError(
+                f"--reorder-pairs {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the sentence"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

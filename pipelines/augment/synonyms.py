@@ -104,7 +104,11 @@ def inflection(word: str, known: Container[str]) -> str:
         stem = word.removesuffix(ending)
         if len(word) - len(stem) and len(stem) >= SHORTEST_STEM:
             undoubled = stem[:-1] if stem[-1] == stem[-2] else stem
-            y = f"{stem[:-1]}y" if stem[-1] == "i" else f"{stem[:-2]}y" if stem.endswith("ie") else stem
+            y = stem
+            if stem.endswith("i"):
+                y = f"{stem[:-1]}y"
+            elif stem.endswith("ie"):
+                y = f"{stem[:-2]}y"
             if any(base in known for base in (stem, f"{stem}e", undoubled, y, stem.removesuffix("e"))):
                 return ending
     return ""

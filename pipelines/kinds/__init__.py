@@ -209,8 +209,9 @@ class Kind(Options, ABC):
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
         mend = counts.complaint() if main == "bad" else MENDS.get(main, "")
-        details = dropped + longest + (counts.lacking and f"; {counts.lacking}")
-        return f"none of {counts.read:,} {self.name} is kept: {details}{mend and ': '}{mend}"
+        lacking = f"; {counts.lacking}" if counts.lacking else ""
+        line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
+        return f"{line}: {mend}" if mend else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return extra lines for the summary, from the fingerprint and the sums over all units."""

@@ -151,8 +151,8 @@ class VectorWorker:
         )
         prompt = self.kind.prompt
         for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            titles = [text.title and chunker.fitting(prompt, text.title) for text in window]
-            before = [prompt + (title and f"{title} ") for title in titles]
+            titles = [chunker.fitting(prompt, text.title) if text.title else "" for text in window]
+            before = [f"{prompt}{title} " if title else prompt for title in titles]
             spans = chunker.chunks([text.text for text in window], before)
             tally.counts.count("documents", len(window))
             for text, title, parts in zip(window, titles, spans, strict=True):

@@ -115,7 +115,8 @@ class TextKind(TextInputs):
         few_words = [] if self.min_words is None else ["few_words"]
         language = ["language"] if self.languages else []
         quality = [reason for name in self.quality for reason in text_filter(name).reasons]
-        return (*few_words, *language, *quality, *(["excluded"] if self.exclude else []))
+        excluded = ["excluded"] if self.exclude else []
+        return (*few_words, *language, *quality, *excluded)
 
     @property
     def examples_are_sentences(self) -> bool:

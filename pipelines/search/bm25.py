@@ -164,7 +164,8 @@ def _write(texts: Texts, words: Words, path: Path) -> None:
     if not index.vocabulary:
         raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no word of two letters: leave out BM25")
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
-    (weights := index.weights).sort_indices()
+    weights = index.weights
+    weights.sort_indices()
     arrays = {"words": numbers, "weights": weights.data, "rows": weights.indices.astype(np.int32)}
     save(path, {**arrays, "ends": weights.indptr.astype(np.int64)})
 

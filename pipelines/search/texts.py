@@ -151,7 +151,8 @@ class Texts:
         with ProgressBar(self.num_rows, work, self._quiet, unit="text") as bar:
             for block in self._read():
                 if self._keeps:
-                    kept.append(block := block.joined())
+                    block = block.joined()
+                    kept.append(block)
                 yield block
                 bar.update(block.num_rows)
         if self._keeps:

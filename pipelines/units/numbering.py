@@ -56,7 +56,8 @@ def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int
     with storage.open_input(path) as stream:
         for start in sorted(starts):
             while place < start and (part := stream.read(min(BUFFER_BYTES, start - place))):
-                place, ends = place + len(part), ends + part.count(b"\n")
+                place += len(part)
+                ends += part.count(b"\n")
                 bar.update(len(part))
             found[start] = ends
     return found

@@ -123,7 +123,9 @@ class SimCSE(ContrastiveObjective):
                 f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
             )
         names = setting.sample.schema.names if setting.sample is not None else []
-        sorts = () if config.positives == "dropout" else ("positive", "negative")[: 2 if config.negatives else 1]
+        sorts: list[str] = []
+        if config.positives != "dropout":
+            sorts = ["positive", "negative"] if config.negatives else ["positive"]
         return cls(config, setting, ["tokens", *(name for sort in sorts for name in of_sort(sort, names))])
 
     @property
@@ -177,7 +179,8 @@ class SimCSE(ContrastiveObjective):
     def collate(self, rows: Rows) -> Columns:
         columns: Columns = {"tokens": rows.columns["tokens"]}
         for sort, purpose in DRAWN.items():
-            if stored := [rows.ragged(name) for name in self.sources[sort]]:
+            stored = [rows.ragged(name) for name in self.sources[sort]]
+            if stored:
                 count = self._drawn(sort)
                 taken = drawn(stored, self.setting.keys(rows.epoch, rows.ids, purpose), count)
                 columns |= dict(zip(numbered(sort, count), taken, strict=True))
