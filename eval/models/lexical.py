@@ -42,7 +42,8 @@ class Lexical(Similarity):
     """
 
     def __init__(self, name: str, of: WordFunction = PLAIN) -> None:
-        self.name, self._of = name, of
+        self.name = name
+        self._of = of
         self.measure = "BM25 score" if name == "bm25" else "cosine"
         self.settings = {"fitted_on": "this task's texts"}
 
@@ -59,7 +60,8 @@ class Lexical(Similarity):
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         fitted = self._fit(list(place))
-        queries, documents = fitted.queries(list(place)), fitted.documents
+        queries = fitted.queries(list(place))
+        documents = fitted.documents
         similarities = {}
         for name, sides in subsets.items():
             left, right = (np.array([place[text] for text in side], np.int64) for side in sides)

@@ -37,7 +37,8 @@ class Index:
         self._file: Any = cast(Any, safe_open(str(path), "np"))
         self._number = {word: n for n, word in enumerate(self._file.get_tensor("words").tobytes().decode().split("\n"))}
         self._ends: NDArray[np.int64] = self._file.get_tensor("ends")
-        self._words, self._num_rows = words, num_rows
+        self._words = words
+        self._num_rows = num_rows
 
     @classmethod
     def of(cls, texts: Texts, words: WordFunction) -> "Index":
@@ -79,7 +80,9 @@ class Scores:
         lists: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]],
         num_rows: int,
     ) -> None:
-        self._words, self._lists, self._num_rows = words, lists, num_rows
+        self._words = words
+        self._lists = lists
+        self._num_rows = num_rows
         sums = {word: weights.sum(dtype=np.float64) for word, (_, weights) in lists.items()}
         self.means = np.array([sum(count * sums[word] for word, count in of_query) for of_query in words]) / num_rows
 
@@ -90,7 +93,8 @@ class Scores:
             first, last = np.searchsorted(rows, (start, end)).tolist()
             if first == last:
                 continue
-            at, part = rows[first:last].astype(np.intp) - start, weights[first:last]
+            at = rows[first:last].astype(np.intp) - start
+            part = weights[first:last]
             if (last - first) * FREQUENT > end - start:
                 everywhere = np.zeros(end - start, np.float32)
                 everywhere[at] = part
@@ -104,7 +108,8 @@ class Scores:
         sums = np.zeros(len(self._words))
         for start in range(0, self._num_rows, MOST_ROWS):
             end = min(start + MOST_ROWS, self._num_rows)
-            block, scores = self.block(start, end), np.empty((1, end - start), np.float32)
+            block = self.block(start, end)
+            scores = np.empty((1, end - start), np.float32)
             for query, mean in enumerate(self.means):
                 scores[:] = -mean  # sums of squares would cancel
                 block.add(scores, slice(query, query + 1), np.ones(1))
@@ -124,7 +129,8 @@ class BlockScores:
         words: Sequence[Sequence[tuple[int, float]]],
         parts: Mapping[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]],
     ) -> None:
-        self._words, self._parts = words, parts
+        self._words = words
+        self._parts = parts
 
     def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
         """Add the scores for some of the queries, times their scales, to `scores`, (queries, rows)."""
@@ -156,7 +162,8 @@ def _write(texts: Texts, words: WordFunction, path: Path) -> None:
     if not index.vocabulary:
         raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no word of two letters: leave out BM25")
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
-    (weights := index.weights).sort_indices()
+    weights = index.weights
+    weights.sort_indices()
     arrays = {"words": numbers, "weights": weights.data, "rows": weights.indices.astype(np.int32)}
     save(path, {**arrays, "ends": weights.indptr.astype(np.int64)})
 
