@@ -4,25 +4,25 @@
                      take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
                      the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
-Where a text has a title, the two are a pair: training teaches the title to find its text, and not those that the model
-as it is takes for it, which are mined from the whole collection. Without titles it trains on crops of the texts.
-Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the
-vectors that the encoder in DIR gives to single tokens.
+A text and its title are a pair: training teaches the title to find its text rather than hard negatives, wrong texts
+that the untrained model ranks high, which are mined from the whole collection. Without titles it trains on crops of the
+texts. Without --model it trains a static encoder from the texts alone; with `--model static:DIR`, one that starts from
+the vectors of single tokens by the encoder in DIR.
 
 A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
-candidate, and the weight of each model beside BM25. The verdict is of the other half: its titles, or crops, find their
-texts among all texts of the collection. It compares the trained model with what needs no training: BM25, the given
-model as it is, and each of them beside BM25. `--queries FILE` judges by questions of your own too; from 50 on, they
-decide.
+candidate, and the weight of each model beside BM25. The other half is judged: its titles, or crops, find their texts
+among all texts of the collection. The verdict compares the trained model with systems that need no training: BM25, the
+given model as it is, and each model beside BM25. `--queries FILE` also judges by your own questions; if there are 50 or
+more, they decide.
 
-DIR holds what won, ready for use: `clearspan search DIR "..."` needs nothing else.
+DIR holds the winner, ready for use: `clearspan search DIR "..."` needs nothing else.
 
-A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
-before a text. Crops of texts, and static encoders, have none.
+A model with prompts, such as E5, gets them in every step: its query prompt before a title, its document prompt before a
+text. Crops of texts, and static encoders, have no prompts.
 
 Each step is a command of this project, printed before it runs. The same command continues where it stopped, unless a
-text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a finished
-command left is checked before it is used again, and made again if it is damaged or gone.
+text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. The output of a
+finished command is checked before it is used again, and made again if it is damaged or missing.
 """
 
 import signal

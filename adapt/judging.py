@@ -2,8 +2,8 @@
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything that the verdict depends on: of the same inputs it is not made
-again. Embeddings come from the cache where mining or an earlier call has computed them.
+The file is sealed, and holds a fingerprint of everything that the verdict depends on: for the same inputs, the verdict
+is not computed again. Embeddings that mining or an earlier call has computed come from the cache.
 """
 
 import dataclasses
@@ -29,6 +29,8 @@ from clearspan.common.sealed import seal, unseal
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
 from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
+from clearspan.shards.held_out import folder_of as held_out_folder
+from clearspan.shards.manifest import NAME as MANIFEST
 
 PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
@@ -37,7 +39,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Options):
-    """The command."""
+    """Options of the judge's command."""
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
     trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
@@ -59,7 +61,7 @@ class Judging(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """The content of the file: the verdict on held-out texts, and that on the user's questions, if there are any."""
+    """The content of verdict.json: the verdict on held-out texts, and the one on the user's questions, if any."""
 
     held_out: Verdict
     questions: Verdict | None = None
@@ -117,7 +119,8 @@ def fingerprint(options: Judging) -> str:
     """Return a hash of everything that the verdicts depend on."""
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
     models += [("stemmer", options.stemmer)] if options.stemmer else []
-    parts = [sha256(options.data / name / "manifest.json") for name in ("", "validation")]
+    folders = (str(options.data), held_out_folder(str(options.data)))
+    parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
     return digest(version=VERSION, models=models, data=parts, queries=queries, **how)

@@ -22,8 +22,9 @@ from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import TABLES, read_pieces
+from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -34,7 +35,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Options):
-    """The command."""
+    """Options of the command."""
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
@@ -84,17 +85,17 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
             f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
             "name it first in --keep-fields, or give a column text"
         )
-    found: dict[str, list[str]] = {}
+    by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
         if name in wanted:
-            found.setdefault(name, []).append(text)
-    if missing := [name for name in wanted if name not in found]:
+            by_id.setdefault(name, []).append(text)
+    if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
             f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
             f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
         )
-    return found
+    return by_id
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
@@ -103,7 +104,7 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
     inputs = find_inputs(options.inputs, reading)
-    pieces = [Piece(entry, 0, None) for entry in inputs.files if entry.format in TABLES]
+    pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
         if not isinstance(record.value, dict):
             continue

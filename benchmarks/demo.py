@@ -43,6 +43,7 @@ from clearspan.eval.results import Scored
 from clearspan.eval.run import evaluate, with_differences
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
+from clearspan.shards.held_out import folder_of
 from clearspan.train.curves import learning_curves
 from clearspan.train.engine.ranks import name_accelerator
 from clearspan.train.run_folder import METRICS
@@ -126,7 +127,7 @@ def train(out: Path, name: str, recipe: str, *overrides: str, shards: str = "sha
     """Train a recipe; return the folder of the exported model."""
     keys = {
         "data.text.path": out / shards,
-        "data.text.validation": out / shards / "validation",
+        "data.text.validation": folder_of(str(out / shards)),
         "output": out / "runs" / name,
         "training.eval_data": "heldout",
         "training.eval_steps": 25,

@@ -19,9 +19,9 @@ from clearspan.train.config.options import ALL
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
+from clearspan.train.model.chunked_cross_entropy import IGNORED
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.packing import Budget
-from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import Objective, mlm, spans
 
 Batches = dict[str, Batch]

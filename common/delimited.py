@@ -16,6 +16,8 @@ from typing import Any
 Form = Mapping[str, Any]
 """The options of `csv.reader`."""
 TABS: Form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+TABLE_SUFFIXES = (".csv", ".tsv")
+"""Extensions of tables of text, in lower case."""
 DELIMITERS = ",;|"
 CELL_BYTES = 1 << 24
 """A quote that is not closed within this many bytes is a plain character."""

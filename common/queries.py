@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.delimited import TABLE_SUFFIXES
 from clearspan.common.records import DataError, MissingDataError, csv_records, json_records, read_lines, string_field
 
-TABLES = (".csv", ".tsv")
 JSON_LINES = (".jsonl", ".json")
 
 
@@ -63,7 +63,7 @@ def read_queries(path: str | Path) -> list[Query]:
 
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
-    if suffix in TABLES:
+    if suffix in TABLE_SUFFIXES:
         for place, row in csv_records(path, ("query",), plain):
             yield _query(row, place)
     elif suffix in JSON_LINES:

@@ -223,15 +223,15 @@ def decide(
     Raises:
         ValueError: two systems have one name.
     """
-    examples = {each.name: Examples.of("mean", each.reciprocal) for each in results}
+    examples = {result.name: Examples.of("mean", result.reciprocal) for result in results}
     if len(examples) < len(results):
-        raise ValueError(f"the systems need different names: {', '.join(each.name for each in results)}")
+        raise ValueError(f"the systems need different names: {', '.join(result.name for result in results)}")
     systems = [
-        System(each.name, each.about, each.is_trained, each.weight, figure(of), *interval(of))
-        for each, of in zip(results, examples.values(), strict=True)
+        System(result.name, result.about, result.is_trained, result.weight, figure(of), *interval(of))
+        for result, of in zip(results, examples.values(), strict=True)
     ]
     trained, untrained = (
-        max((each for each in results if each.is_trained == side), key=lambda each: round(each.chosen_by, 12))
+        max((result for result in results if result.is_trained == side), key=lambda result: round(result.chosen_by, 12))
         for side in (True, False)
     )
     change = difference(examples[untrained.name], examples[trained.name])
@@ -269,7 +269,7 @@ def _without_training(best: Result, results: Sequence[Result], examples: Mapping
     """Return the system to take if training does not pay off: the best untrained one if it is better than BM25 beyond
     noise, else BM25, which needs no model.
     """
-    words = next((each for each in results if each.name == BM25), best)
+    words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
 
 

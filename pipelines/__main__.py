@@ -18,8 +18,8 @@ from clearspan.pipelines.mining.mine_command import MiningSummary as MinedSummar
 from clearspan.pipelines.run import DatasetSummary, RunOptions, run
 from clearspan.pipelines.search.search_command import Search, SearchResults
 from clearspan.pipelines.serve.serve_command import Ended, Serve
-from clearspan.pipelines.vocabulary import TokenizerSummary as LearnedSummary
-from clearspan.pipelines.vocabulary import Vocabulary
+from clearspan.pipelines.vocabulary_command import TokenizerSummary as LearnedSummary
+from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
 

@@ -1,13 +1,13 @@
-"""Published heuristics for the quality of a web page's text, as pure functions.
+"""Published heuristics for the quality of a web page's text, as filters of documents.
 
     gopher  Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", appendix A.1:
             quality filtering, and repetition removal with the thresholds of table A1
     c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
             section 2.2 (JMLR 21): lines and pages that are no natural text
 
-A function returns the text that is left, the reason for which the page is dropped ("" if it is kept) and the number of
-removed lines by reason; only c4 removes lines. Words are separated by whitespace, so that Gopher's word counts do not
-suit Chinese, Japanese or Thai. C4's end marks and phrases, and Gopher's stop words, are English.
+Both are filters as `pipelines.text.filters` describes them: functions of a document. Only c4 changes a document's text:
+it removes lines. Words are separated by whitespace, so that Gopher's word counts do not suit Chinese, Japanese or Thai.
+C4's end marks and phrases, and Gopher's stop words, are English.
 
 Left out: C4's list of bad words (other people's data), its language detection (--language), its deduplication of three
 sentences across pages, and Gopher's list of safe sites and its deduplication, which all need more than the text.
@@ -18,14 +18,13 @@ repeats, so that only those are looked at for the next n.
 
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clearspan.pipelines.text.filters import Verdict
+from clearspan.pipelines.text.filters import Answer, FilteredText
 from clearspan.pipelines.text.segmentation import segment
 
 WORDS = 50, 100_000
@@ -56,38 +55,37 @@ POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "us
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
 
-def gopher(text: str, language: str | None = None) -> Verdict:
+def gopher(document: FilteredText) -> Answer:
     """Apply Gopher's quality filtering and repetition removal (Rae et al. 2021, appendix A.1 and table A1).
 
-    Args:
-        language: the language of the text, if it is known. The stop words are those of English and are not looked for
-            in a text of another language.
+    The stop words are English. They are not looked for in a text that is known to be in another language.
     """
-    return Verdict(text, _gopher_reason(text, language in (None, "en")))
+    reason = _gopher_reason(document.text, document.language in (None, "en"))
+    return not reason, reason
 
 
 def _gopher_reason(text: str, is_english: bool) -> str:
     words = text.split()
     num_words = len(words)
     if not WORDS[0] <= num_words <= WORDS[1]:
-        return "gopher_words"
+        return "words"
     if not MEAN_LENGTH[0] <= sum(map(len, words)) / num_words <= MEAN_LENGTH[1]:
-        return "gopher_word_length"
+        return "word_length"
     if max(text.count("#"), sum(map(text.count, ELLIPSES))) > MOST_SYMBOLS * num_words:
-        return "gopher_symbols"
+        return "symbols"
     lines = _parts(text.split("\n"))
     if sum(line.startswith(BULLETS) for line in lines) > MOST_BULLETS * len(lines):
-        return "gopher_bullets"
+        return "bullets"
     if sum(line.endswith(ELLIPSES) for line in lines) > MOST_ELLIPSES * len(lines):
-        return "gopher_ellipses"
+        return "ellipses"
     if sum(word.isalpha() or any(map(str.isalpha, word)) for word in words) < FEWEST_ALPHABETIC * num_words:
-        return "gopher_alphabetic"
+        return "alphabetic"
     if is_english and len(STOP_WORDS.intersection(words)) < FEWEST_STOP_WORDS:
-        return "gopher_stop_words"
+        return "stop_words"
     if _has_duplicates(lines):
-        return "gopher_duplicate_lines"
+        return "duplicate_lines"
     if _has_duplicates(_parts(_PARAGRAPH.split(text))):
-        return "gopher_duplicate_paragraphs"
+        return "duplicate_paragraphs"
     encoded = pa.array(words).dictionary_encode()
     ids = encoded.indices.to_numpy().astype(np.int64)
     return _repetition(ids, pc.utf8_length(encoded.dictionary).to_numpy()[ids])
@@ -129,10 +127,10 @@ def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
         if n in TOP_NGRAM:
             top = places[first[counts == counts.max()]]
             if counts.max() * (ends[top + n] - ends[top]).max() > TOP_NGRAM[n] * num_characters:
-                return "gopher_top_ngram"
+                return "top_ngram"
         most = DUPLICATE_NGRAMS.get(n, np.inf) * num_characters
         if n in DUPLICATE_NGRAMS and _covered(np.delete(places, first), n, lengths) > most:
-            return "gopher_duplicate_ngrams"
+            return "duplicate_ngrams"
         repeated = counts[grams] > 1
         places, grams = places[repeated], grams[repeated]
         # The words of repeated longer n-grams are among those of the repeated n-grams.
@@ -148,77 +146,73 @@ def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
     return int(lengths[depth[:-1] > 0].sum())
 
 
-def c4(text: str, language: str | None = None) -> Verdict:
+def c4(document: FilteredText) -> Answer:
     """Apply C4's heuristics for pages and lines (Raffel et al. 2020, section 2.2), without its list of bad words.
 
     A line is kept if it ends with an end mark, has LINE_WORDS words, and does not mention Javascript or a policy;
     Wikipedia's citation marks are deleted.
 
-    Args:
-        language: not used.
-
     Raises:
         RecordError: the sentences of a line cannot be counted.
     """
-    lower = text.lower()
+    text, lower = document.text, document.text.lower()
     if "lorem ipsum" in lower:
-        return Verdict(text, "c4_lorem_ipsum")
+        return False, "lorem_ipsum"
     if "{" in text:
-        return Verdict(text, "c4_curly_bracket")
-    phrases = [("c4_javascript", "javascript"), *(("c4_policy", phrase) for phrase in POLICY)]
+        return False, "curly_bracket"
+    phrases = [("javascript", "javascript"), *(("policy", phrase) for phrase in POLICY)]
     phrases = [(reason, phrase) for reason, phrase in phrases if phrase in lower]
     if "[" in text:
         text = _CITATION.sub("", text)
-    lines, removed = [], Counter[str]()
+    lines = []
     for line in text.split("\n"):
         if not (line := line.strip()):
             continue
         if reason := _line_reason(line, phrases):
-            removed[reason] += 1
+            document.removed[reason] += 1
         else:
             lines.append(line)
     # Each line holds a sentence at least; few pages need their sentences counted.
     num_sentences = len(lines) if len(lines) >= SENTENCES else sum(len(segment(line, "en")) for line in lines)
-    return Verdict("\n".join(lines), "" if num_sentences >= SENTENCES else "c4_sentences", removed)
+    document.text = "\n".join(lines)
+    return num_sentences >= SENTENCES or (False, "sentences")
 
 
 def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
     if not line.endswith(END_MARKS):
-        return "c4_no_end_mark"
+        return "no_end_mark"
     if len(line.split(None, LINE_WORDS)) < LINE_WORDS:
-        return "c4_few_words"
+        return "few_words"
     lower = line.lower() if phrases else ""
     return next((reason for reason, phrase in phrases if phrase in lower), "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Heuristics:
-    """One of the filters of this module, as `pipelines.text.filters.TextFilter`."""
+    """One of the filters of this module, with its version and the reasons for which it drops a document."""
 
-    judge: Callable[[str, str | None], Verdict]
+    judge: Callable[[FilteredText], Answer]
     reasons: tuple[str, ...]
-    removed: tuple[str, ...] = ()
     version: int = 1
+
+    def __call__(self, document: FilteredText) -> Answer:
+        return self.judge(document)
 
 
 GOPHER = Heuristics(
     gopher,
     reasons=(
-        "gopher_words",
-        "gopher_word_length",
-        "gopher_symbols",
-        "gopher_bullets",
-        "gopher_ellipses",
-        "gopher_alphabetic",
-        "gopher_stop_words",
-        "gopher_duplicate_lines",
-        "gopher_duplicate_paragraphs",
-        "gopher_top_ngram",
-        "gopher_duplicate_ngrams",
+        "words",
+        "word_length",
+        "symbols",
+        "bullets",
+        "ellipses",
+        "alphabetic",
+        "stop_words",
+        "duplicate_lines",
+        "duplicate_paragraphs",
+        "top_ngram",
+        "duplicate_ngrams",
     ),
 )
-C4 = Heuristics(
-    c4,
-    reasons=("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences"),
-    removed=("c4_no_end_mark", "c4_few_words", "c4_javascript", "c4_policy"),
-)
+C4 = Heuristics(c4, reasons=("lorem_ipsum", "curly_bracket", "sentences"))

@@ -133,8 +133,8 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
     columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
-    each = f": {', '.join(columns)}" if len(columns) > 1 else ""
-    yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{each}" if tokenizer else "")
+    by_column = f": {', '.join(columns)}" if len(columns) > 1 else ""
+    yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{by_column}" if tokenizer else "")
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
     if tokenizer:

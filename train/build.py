@@ -10,6 +10,7 @@ from torch import nn
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
+from clearspan.shards.held_out import FOLDER
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.keys import naming
 from clearspan.train.config.optimizer import PARTS
@@ -266,7 +267,7 @@ def build_held_out(
                 if field == "kind":
                     difference = f"{held_out.manifest.kind}, not {manifest.kind}"
                 raise RecipeError(
-                    f"{key}: its examples are {difference}: name the folder `validation` that "
+                    f"{key}: its examples are {difference}: name the folder `{FOLDER}` that "
                     f"`--holdout-fraction` wrote for data.{name}.path"
                 )
         size = recipe.contrasted(name)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from clearspan.train.config.optimizer import LAYERS
 from clearspan.train.config.options import ALL
 from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.model.chunked_cross_entropy import IGNORED
 from clearspan.train.model.encoded import Encoded, Forward, SequenceVectors, qualified
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
-from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.objectives._gradient_caching import Cached, Part, cache
 

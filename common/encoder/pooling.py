@@ -8,7 +8,7 @@
 They are the choices of SimCSE's `--pooler`: its supervised models are published with `cls` (here `pooler`), its
 unsupervised ones with `cls_before_pooler`, and BERT itself with `avg_first_last`.
 
-Here they are the library's modules; `common.encoder.token_pooling` computes the poolings of packed batches.
+This module builds the library's pooling modules; `common.encoder.token_pooling` computes poolings of packed batches.
 """
 
 from typing import Any

@@ -4,9 +4,10 @@
     pooler            [CLS] through the model's own head, BERT's pooler: a dense layer and tanh
     first-last        the mean over the tokens of the first layer and the last
 
-`common.encoder.token_pooling` computes them of packed batches, `common.encoder.pooling` makes sentence-transformers'
-modules of those of a plain Hugging Face folder. Of a plain folder, `cls` was the pooler's output until 0.1; so that no
-old command gets other vectors in silence, it is called `cls-before-head` there until 0.2 (`common.former`).
+`common.encoder.token_pooling` computes them for packed batches; `common.encoder.pooling` builds sentence-transformers'
+modules for the poolings of a plain Hugging Face folder. Until 0.1, `--pooling cls` of a plain folder was the pooler's
+output. So that no old command silently gets other vectors, `cls` is called `cls-before-head` there until 0.2
+(`common.former`).
 """
 
 from typing import NamedTuple

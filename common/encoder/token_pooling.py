@@ -1,6 +1,6 @@
-"""Poolings of a packed batch: the states of its rows (T, h) -> a vector a sequence, (num_sequences, h) in fp32.
+"""Poolings of a packed batch: the states of its rows (T, h) -> one vector per sequence, (num_sequences, h) in fp32.
 
-They give what sentence-transformers' `Pooling` gives for padded batches. A sequence without tokens has the vector 0.
+The results equal sentence-transformers' `Pooling` of padded batches. A sequence without tokens has the vector 0.
 """
 
 from collections.abc import Callable

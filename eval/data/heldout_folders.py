@@ -1,13 +1,15 @@
-"""Places of held-out texts: the part `validation/` of a dataset, or datasets and files in `DIR/heldout/`."""
+"""Places of held-out texts: a dataset's held-out part (`shards.held_out`), or datasets and files in `DIR/heldout/`."""
 
 from pathlib import Path
 
 from clearspan.common.records import DataError, MissingDataError
-from clearspan.shards.manifest import Manifest, ManifestError
+from clearspan.shards import held_out
+from clearspan.shards.held_out import NoHeldOutPartError
+from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import ManifestError
 
 SUFFIXES = (".jsonl", ".csv")
-FOLDER, PART = "heldout", "validation"
-MANIFEST = "manifest.json"
+FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
@@ -17,13 +19,12 @@ def find(data: Path) -> dict[str, Path]:
         MissingDataError: there is none.
         DataError: the dataset has no held-out part, or two entries of `data/heldout/` have one name.
     """
-    if (data / MANIFEST).is_file():
+    if held_out.is_dataset(str(data)):
         return {FOLDER: held_out_part(data)}
     found: dict[str, Path] = {}
     for path in sorted((data / FOLDER).glob("[!.]*")):
-        if (path / MANIFEST).is_file():
-            inner = path / PART
-            name, part = path.name, inner if (inner / MANIFEST).is_file() else path
+        if held_out.is_dataset(str(path)):
+            name, part = path.name, Path(held_out.find(str(path)) or path)
         elif path.suffix.lower() in SUFFIXES and path.is_file():
             name, part = path.stem, path
         else:
@@ -39,40 +40,29 @@ def find(data: Path) -> dict[str, Path]:
 
 
 def held_out_part(folder: Path) -> Path:
-    """Return the held-out part of a dataset: its `validation`, or the folder itself if that is such a part.
+    """Return the held-out part of a dataset, or the folder itself if that is such a part.
 
     Raises:
         DataError: neither is.
     """
-    if (folder / PART / MANIFEST).is_file():
-        return folder / PART
     try:
-        is_part = Manifest.load(str(folder)).fingerprint.get("split") == PART
+        return Path(held_out.held_out_part(str(folder)))
+    except NoHeldOutPartError as error:
+        raise DataError(
+            f"{error}: run its pipeline with --holdout-fraction 0.05; or put a dataset that no training reads at "
+            f"DIR/{FOLDER}/NAME, and give --data DIR"
+        ) from None
     except ManifestError as error:
         raise DataError(str(error)) from None
-    if not is_part:
-        raise DataError(
-            f"{folder}: a dataset without a held-out part (validation/): run its pipeline with --holdout-fraction "
-            f"0.05; or put a dataset that no training reads at DIR/{FOLDER}/NAME, and give --data DIR"
-        )
-    return folder
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part, its folder `validation`, was held out from; None: it is not there.
+    """Return the dataset that a held-out part was held out from; None: it is not there.
 
     Raises:
         DataError: the dataset around it is damaged, or of another kind.
     """
-    folder = part.parent
-    if part.name != PART or not (folder / MANIFEST).is_file():
-        return None
     try:
-        kinds = [Manifest.load(str(each)).kind for each in (folder, part)]
-    except ManifestError as error:
+        return held_out.training_part(part)
+    except (NoHeldOutPartError, ManifestError) as error:
         raise DataError(str(error)) from None
-    if kinds[0] != kinds[1]:
-        raise DataError(
-            f"{part}: holds {kinds[1]}, and {folder} {kinds[0]}: it is not the held-out part of that dataset"
-        )
-    return folder

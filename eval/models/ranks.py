@@ -2,8 +2,8 @@
 
     vectors of queries and documents ──> a block of scores ──> number of documents before the first right one
 
-The ranks are those of `eval.tasks.retrieval.search`: scores that agree to six decimals are equal, and of equal ones the
-document with the higher id is first.
+The ranks equal the ranks in `eval.tasks.retrieval.search`: scores that agree to six decimals are equal, and among equal
+scores the document with the higher id is first.
 """
 
 from collections.abc import Iterator, Sequence

@@ -48,7 +48,7 @@ _SHOWN_CHARACTERS = 300
 
 
 class _Pair(NamedTuple):
-    """The best model on a task and what it is compared with: the first model, or the second best if it is the first."""
+    """The best model on a task, and its rival: the first model, or the second best if the first model is the best."""
 
     best: Scored
     other: Scored
@@ -80,8 +80,8 @@ def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
     if len(tasks) == 1:
         bar, counts = _bars(summary, tasks[0])[0], summary.of(tasks[0])[name].counts
         interval = f" [{bar.low:.1f}, {bar.high:.1f}]" if math.isfinite(bar.low) else ""
-        found = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
-        return f"{name}: {metric_name(summary.main(tasks[0]))} {found}."
+        score = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
+        return f"{name}: {metric_name(summary.main(tasks[0]))} {score}."
     if summary.averages:
         averages = summary.scored[0].results.averages
         means = [f"{each} {_value(averages[each]['value'])} ({summary.coverage(each)})" for each in summary.averages]
@@ -129,8 +129,8 @@ def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
     rival = first if best != first.results.model else None
     if rival is None:
         others = Counter(pair.other.results.model for pair in pairs.values())
-        rival = next(each for each in summary.scored if each.results.model == others.most_common(1)[0][0])
-    winner = next(each for each in summary.scored if each.results.model == best)
+        rival = next(scored for scored in summary.scored if scored.results.model == others.most_common(1)[0][0])
+    winner = next(scored for scored in summary.scored if scored.results.model == best)
     changes = [change for task in tasks if (change := _difference(summary, winner, rival, task))]
     better = sum(change.exceeds_noise and change.value > 0 for change in changes)
     worse = sum(change.exceeds_noise and change.value < 0 for change in changes)

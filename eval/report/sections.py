@@ -141,8 +141,8 @@ def report_sections(summary: ScoreSummary) -> list[Section]:
     differing = {task: tables for task in ranked if (tables := examples(summary, task))}
     if differing:
         inner = [Section(task, tables=tables) for task, tables in differing.items()]
-        each = {"sections": inner} if len(inner) > 1 else {"tables": inner[0].tables}
-        sections.append(Section("Examples", _EXAMPLES, **each))
+        content = {"sections": inner} if len(inner) > 1 else {"tables": inner[0].tables}
+        sections.append(Section("Examples", _EXAMPLES, **content))
     in_summary = len(summary.families) <= FEW_TASKS or len(summary.scored) == 1
     for family, tasks in itertools.groupby(summary.families, summary.families.__getitem__):
         named = list(tasks)
@@ -199,7 +199,7 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
 
 def _data(summary: ScoreSummary) -> Section:
     """Return a folded section with the checksums of the data files, by task."""
-    data = {task: files for each in summary.scored for task, files in each.results.data.items()}
+    data = {task: files for scored in summary.scored for task, files in scored.results.data.items()}
     rows = [(task, *file) for task, files in data.items() for file in files.items()]
     return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
 
@@ -207,10 +207,10 @@ def _data(summary: ScoreSummary) -> Section:
 def _run(summary: ScoreSummary) -> Section:
     """Return a folded section on everything but the data that affects the scores: models, versions, settings."""
     flat: dict[str, dict[str, Any]] = {}
-    for each in summary.scored:
-        environment = dict(each.results.environment)
+    for scored in summary.scored:
+        environment = dict(scored.results.environment)
         versions = {name: number or "not installed" for name, number in environment.pop("versions", {}).items()}
-        flat[each.results.model] = {"model": each.results.spec, **environment, **versions}
+        flat[scored.results.model] = {"model": scored.results.spec, **environment, **versions}
     rows = _settings(flat)
     same = [row[:2] for row in rows if len(set(row[1:])) == 1]
     differ = [row for row in rows if len(set(row[1:])) > 1]

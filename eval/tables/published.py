@@ -1,4 +1,4 @@
-"""The papers' result tables, as printed: `papers/*.yaml`, one file a paper.
+"""The papers' result tables, as printed: `papers/*.yaml`, one file per paper.
 
 A column defines which of our figures is comparable with the paper's. The file holds all published figures of a table.
 """
@@ -59,7 +59,7 @@ class PaperTable:
     def cell(self, row: str, head: str) -> Cell:
         """Return the published cell in the first row of that name."""
         column = [column.head for column in self.columns].index(head)
-        return next(each for each in self.rows if each.name == row).cells[column]
+        return next(line for line in self.rows if line.name == row).cells[column]
 
 
 @cache

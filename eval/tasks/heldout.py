@@ -41,7 +41,7 @@ class HeldOutTask(RetrievalTask):
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents; a hybrid's weight is chosen on the half that picks checkpoints."""
+        """Return the vectors of queries and documents; a hybrid's weight is chosen on `picking`."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
@@ -59,11 +59,11 @@ def load(data: Path) -> Loaded:
         DataError: a dataset or file is malformed, holds no text or too few, or has no held-out part.
     """
     try:
-        found = find(data)
+        parts = find(data)
     except MissingDataError as error:
         return Loaded([], {FOLDER: str(error)})
     tasks: list[Task] = []
-    for name, path in found.items():
+    for name, path in parts.items():
         for suffix, held in heldout_data.read_all(path).items():
             settings = {"crop_seed": SEED}
             title, counts = f"{name}{suffix}", held.counts
@@ -80,5 +80,5 @@ FAMILY = Family(
 
 def mean_mrr(model: Similarity, collections: Sequence[RetrievalSet]) -> float:
     """Return the MRR of a model, in percent, as the mean over the collections."""
-    ranked = [ranks(*model.ranking(each.queries, each.documents), each) for each in collections]
-    return 100 * float(np.mean([each.reciprocal.mean() for each in ranked]))
+    ranked = [ranks(*model.ranking(collection.queries, collection.documents), collection) for collection in collections]
+    return 100 * float(np.mean([result.reciprocal.mean() for result in ranked]))

@@ -27,7 +27,7 @@ from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.filters import FILTERS, detector, text_filter
+from clearspan.pipelines.text.filters import FilteredText, detector, text_filter
 from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.minhash import COLUMN, LOWEST, sketches
 from clearspan.pipelines.text.segmentation import normalize
@@ -61,7 +61,7 @@ class Selected(NamedTuple):
 
 
 SPACES = "collapse: a single space between words"
-PUBLISHED = "drop texts by the published heuristics for web pages: gopher, c4 or gopher,c4"
+QUALITY = "filters in turn: published heuristics for web pages (gopher, c4), or your own (docs/data.md), as module:name"
 SIMILAR = "drop examples similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
 
 
@@ -83,7 +83,7 @@ class TextKind(TextInputs):
     language_threshold: Annotated[
         float | None, Flag("least probability of --language (default 0.5)", "P"), Gt(0), Le(1)
     ] = None
-    quality: Annotated[tuple[str, ...], Flag(PUBLISHED, "NAMES", commas=True, choices=tuple(FILTERS))] = ()
+    quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
     dedup: Dedup = False
     near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
     exclude: Annotated[tuple[str, ...], Flag("drop examples that contain a text of FILE", "FILE", many=True)] = ()
@@ -95,6 +95,11 @@ class TextKind(TextInputs):
             raise ValueError("--language-threshold has no effect without --language: add it, e.g. --language de,fr")
         if self.languages:
             check_languages(self.languages)
+        for name in self.quality:
+            try:
+                text_filter(name)
+            except ValueError as error:
+                raise ValueError(f"--quality {error}") from None
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -130,10 +135,7 @@ class TextKind(TextInputs):
             version = detector().version
             own["languages"] = {"keep": list(self.languages), "least": self.least_probability, "detector": version}
         if self.quality:
-            own["quality"] = {
-                "filters": list(self.quality),
-                "version": max(text_filter(name).version for name in self.quality),
-            }
+            own["quality"] = [text_filter(name).described() for name in self.quality]
         return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
@@ -187,13 +189,14 @@ class TextKind(TextInputs):
                 counts.filtered["language"] += 1
                 return None
         for name in self.quality:
-            verdict = text_filter(name).judge(text, language)
-            for reason, number in verdict.removed.items():
-                counts.count(reason, number)
-            if verdict.reason:
-                counts.filtered[verdict.reason] += 1
+            chosen, document = text_filter(name), FilteredText(text, language)
+            dropped = chosen.reason(document)
+            for reason, number in document.removed.items():
+                counts.count(f"{chosen.prefix}{reason}", number)
+            if dropped:
+                counts.filtered[dropped] = counts.filtered.get(dropped, 0) + 1
                 return None
-            text = verdict.text
+            text = document.text
         return Selected(text, language)
 
     def prepared(self, text: str) -> str:
@@ -208,8 +211,8 @@ class TextKind(TextInputs):
         if excluded:
             without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
             lines.append(f"{excluded['texts']:,} texts excluded{without}")
-        reasons = [reason for name in self.quality for reason in text_filter(name).removed]
-        if removed := [f"{sums[reason]:,} {reason}" for reason in reasons if reason in sums]:
+        prefixes = tuple(text_filter(name).prefix for name in self.quality)
+        if removed := [f"{number:,} {reason}" for reason, number in sums.items() if reason.startswith(prefixes)]:
             lines.append(f"lines removed: {', '.join(removed)}")
         return lines
 

@@ -36,10 +36,10 @@ from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
-from clearspan.pipelines.mining.miner import Figures, Miner, held_out, mine
+from clearspan.pipelines.mining.miner import Figures, Miner, mine
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest
 from clearspan.pipelines.mining.source import MiningSource
-from clearspan.shards import Manifest, storage
+from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset
 from clearspan.shards.schema import numbered, of_sort
@@ -129,7 +129,7 @@ class Mine(ChoiceOptions):
             raise PipelineError(
                 f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
             )
-        if manifest.fingerprint.get("split") == "validation":
+        if held_out.is_held_out(manifest):
             raise PipelineError(f"{self.folder}: a held-out part, which training never sees: name the folder around it")
         if "mining" in manifest.fingerprint.get("options", {}):
             raise PipelineError(f"{self.folder}: has mined negatives already: name the dataset that it was mined from")
@@ -143,7 +143,7 @@ class Mine(ChoiceOptions):
         """Return the fingerprint of the output: the source's fingerprint, and everything that shaped the negatives."""
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
-        part = held_out(self.folder)
+        part = held_out.find(self.folder)
         mining = {
             "version": VERSION,
             "words": words.VERSION if self.bm25 else None,

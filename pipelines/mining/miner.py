@@ -29,8 +29,8 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.mining.choice import ChoiceOptions, Valid, chosen, valid
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest, cosines
 from clearspan.pipelines.mining.source import MiningSource, read
-from clearspan.pipelines.units.job import DONE, VALIDATION
-from clearspan.shards import Manifest, ShardInfo, ShardWriter, storage
+from clearspan.pipelines.units.job import DONE
+from clearspan.shards import Manifest, ShardInfo, ShardWriter, held_out, storage
 from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset, read_back, read_resource
@@ -196,7 +196,7 @@ def mine(
     sha256 = hashlib.sha256(plan).hexdigest()
     with contextlib.nullcontext() if storage.is_remote(output) else locked(output):
         claim(output, PLAN, plan)
-        for folder in () if storage.is_remote(output) else ("", DONE, VALIDATION):
+        for folder in () if storage.is_remote(output) else ("", DONE, held_out.FOLDER):
             remove_temporaries(Path(output, folder))
         storage.publish_if_changed(plan, storage.join(output, PLAN))
         units = sorted({shard.unit for shard in dataset.shards})
@@ -277,17 +277,11 @@ def _copy_resources(dataset: Dataset, output: str) -> None:
         storage.publish_if_changed(content, storage.join(output, *path.split("/")))
 
 
-def held_out(folder: str) -> str | None:
-    """Return the folder of a dataset's held-out part; None if it has none."""
-    part = storage.join(folder, VALIDATION)
-    return part if storage.exists(storage.join(part, NAME)) else None
-
-
 def _copy_held_out(dataset: Dataset, output: str) -> None:
     """Copy the held-out part, byte by byte: it has no mined negatives, and scores models as before."""
-    if (part := held_out(dataset.folder)) is None:
+    if (part := held_out.find(dataset.folder)) is None:
         return
-    held, target = Dataset(part), storage.join(output, VALIDATION)
+    held, target = Dataset(part), held_out.folder_of(output)
     _copy_resources(held, target)
     for shard in held.shards:
         path = storage.join(target, shard.name)

@@ -1,43 +1,149 @@
-"""Contracts of the parts that select texts, and the names by which they are loaded as a user's own would be.
+"""Contracts of the parts that select texts, and how they are found by name, built-in ones and a user's own alike.
 
-text -> detector: is it in a wanted language? -> each filter: what is left of it, or why it is dropped
+text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
+
+A filter is a function of a document, as in datatrove. It may change the document's text, and counts the lines that it
+removes. Reasons are counted with the filter's name before them, e.g. `gopher_words`:
+
+    def long_enough(document):
+        return len(document.text) >= 200 or (False, "short")      # --quality my_module:long_enough: long_enough_short
 """
 
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+import hashlib
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
-from clearspan.common.plugins import load_object
+import numpy as np
+
+from clearspan.common import plugins
+from clearspan.common.plugins import PluginError
+from clearspan.common.terminal import MOST_SAID, one_line, visible
+from clearspan.pipelines.tally import RecordError
 
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}
-"""Filters by name (`--quality`)."""
+"""Built-in filters by name (`--quality`)."""
+MOST_VALUE = 80
+"""Most characters of a filter's answer that a message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 
 
-class Verdict(NamedTuple):
-    """The text that is left, the reason to drop it ("" to keep it), and the number of removed lines by reason."""
-
-    text: str
-    reason: str = ""
-    removed: Mapping[str, int] = MappingProxyType({})
-
-
-class TextFilter(Protocol):
-    """A filter of texts.
+@dataclasses.dataclass
+class FilteredText:
+    """A document, as a filter sees it.
 
     Attributes:
-        version: part of a dataset's fingerprint.
-        reasons: reasons for which it drops a text.
-        removed: reasons for which it removes a line.
+        text: the text, which a filter may replace by what is left of it.
+        language: its code, e.g. "de"; None if it was not identified.
+        removed: number of removed lines by reason, to which a filter adds.
     """
 
-    version: int
-    reasons: tuple[str, ...]
-    removed: tuple[str, ...]
+    text: str
+    language: str | None = None
+    removed: Counter[str] = dataclasses.field(default_factory=Counter)
 
-    def judge(self, text: str, language: str | None) -> Verdict:
-        """Return the verdict on a text, whose language may be known; raise RecordError if the filter fails on it."""
+
+Answer = bool | tuple[bool, str]
+"""A filter's answer: True to keep the document, False or (False, reason) to drop it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedFilter:
+    """A filter of texts, found by its name.
+
+    Attributes:
+        name: as the user gives it: `gopher`, or `module:name`.
+        function: the filter itself.
+        version: its own attribute `version`, or a hash of the file that defines it: part of a dataset's fingerprint.
+        declared: its own attribute `reasons`; those are counted even where they drop nothing.
+    """
+
+    name: str
+    function: Callable[[FilteredText], Answer]
+    version: int | str
+    declared: tuple[str, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of its reasons: the name without its module, and a low line."""
+        return f"{self.name.rpartition(':')[2]}_"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The declared reasons, as they are counted."""
+        return tuple(f"{self.prefix}{reason}" for reason in self.declared)
+
+    def reason(self, document: FilteredText) -> str:
+        """Return the reason to drop a document, as it is counted; "" to keep it.
+
+        Raises:
+            RecordError: the filter fails on it, or answers with something else.
+        """
+        try:
+            answer = self.function(document)
+        except RecordError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise RecordError(f"the filter {self.name} raised {what}") from None
+        kept, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
+        if not isinstance(kept, bool | np.bool_) or not isinstance(reason, str) or not isinstance(document.text, str):
+            wanted = "True to keep a document, or (False, reason), and leave its text a string"
+            raise RecordError(f"the filter {self.name} must return {wanted}; it returned {_shown(answer)}")
+        return "" if kept else f"{self.prefix}{reason}" if reason else self.prefix.removesuffix("_")
+
+    def described(self) -> dict[str, str | int]:
+        """Return what a dataset's fingerprint says of it."""
+        return {"name": self.name, "version": self.version}
+
+
+@functools.cache
+def text_filter(name: str) -> NamedFilter:
+    """Return the filter of a name, or the one that a user names as `module:name`: a function, or a class of such.
+
+    Raises:
+        ValueError: there is none. The message begins with the name.
+    """
+    if name not in FILTERS and not plugins.is_spec(name):
+        raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or module:name for one of your own")
+    spec = FILTERS.get(name, name)
+    found = plugins.load_function(spec, "a filter of texts (a function of a document)")
+    try:
+        function = found() if inspect.isclass(found) else found
+    except Exception as error:  # the user's code may raise anything
+        what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+        raise PluginError(f"{spec}: raised {what} when called without arguments") from None
+    if not callable(function):
+        raise PluginError(f"{spec}: has no __call__, which filters a document")
+    version = getattr(function, "version", None)
+    if version is None:
+        version = _hash_of_source(spec)
+    if not isinstance(version, int | str):
+        raise PluginError(f"{spec}: its version must be a number or a text, not {_shown(version)}")
+    declared: Any = getattr(function, "reasons", ())
+    if isinstance(declared, str) or not all(isinstance(reason, str) for reason in declared):
+        raise PluginError(f"{spec}: its reasons must be texts, not {_shown(declared)}")
+    return NamedFilter(name, function, version, tuple(declared))
+
+
+def _hash_of_source(spec: str) -> str:
+    """Return a hash of the file of a spec's module, so that any edit of it counts as a change."""
+    module = sys.modules[spec.partition(":")[0]]
+    try:
+        return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise PluginError(
+            f"{spec}: the source of its module cannot be read ({error.strerror}): give it a `version`"
+        ) from None
+
+
+def _shown(value: object) -> str:
+    return visible(repr(value)[:MOST_VALUE])
 
 
 class LanguageDetector(Protocol):
@@ -55,12 +161,6 @@ class LanguageDetector(Protocol):
 
 
 @functools.cache
-def text_filter(name: str) -> TextFilter:
-    """Return the filter of a name."""
-    return load_object(FILTERS[name], TextFilter, "a filter of texts")
-
-
-@functools.cache
 def detector() -> LanguageDetector:
     """Return the detector of languages."""
-    return load_object(DETECTOR, LanguageDetector, "a detector of languages")
+    return plugins.load_object(DETECTOR, LanguageDetector, "a detector of languages")

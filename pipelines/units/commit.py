@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
-from clearspan.shards import Manifest, ShardInfo, storage
+from clearspan.shards import Manifest, ShardInfo, held_out, storage
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
@@ -30,7 +30,9 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         return Manifest(job.kind.name, job.fingerprint, shards, reconciled), None
     held = [shard for result in results for shard in result.held]
     manifests = []
-    for split, mine, other, there in (("train", shards, held, "held_out"), ("validation", held, shards, "in_training")):
+    of_train = (held_out.TRAIN, shards, held, "held_out")
+    of_held_out = (held_out.HELD_OUT, held, shards, "in_training")
+    for split, mine, other, there in (of_train, of_held_out):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
             option = f"--holdout-fraction {fraction:g}"

@@ -21,14 +21,13 @@ from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.curation import Curation
-from clearspan.shards import ShardInfo, storage
+from clearspan.shards import ShardInfo, held_out, storage
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
 from clearspan.shards.reader import read_resource
 
 DONE = "_done"
 STAGED = "_staged"
 CURATED = "_curated"
-VALIDATION = "validation"
 REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
@@ -96,7 +95,7 @@ class Job:
     @property
     def validation_folder(self) -> str:
         """Folder of the held-out part."""
-        return storage.join(self.folder, VALIDATION)
+        return held_out.folder_of(self.folder)
 
     @property
     def datasets(self) -> list[str]:

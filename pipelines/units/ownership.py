@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.job import CURATED, DONE, ROWS, STAGED, STOPPED, VALIDATION, UnitResult
-from clearspan.shards import storage
+from clearspan.pipelines.units.job import CURATED, DONE, ROWS, STAGED, STOPPED, UnitResult
+from clearspan.shards import held_out, storage
 from clearspan.shards.manifest import resources
 
 RESULT = re.compile(rf"({DONE}|{STAGED})/(\d{{5}})\.json")
@@ -26,7 +26,9 @@ def fruitless(folder: str, plan: bytes) -> list[str]:
     if not planning.is_plan(plan):
         return []
     names = [name for name in storage.tree(folder) if not name.startswith(".")]
-    known = {f"{part}{name}": sha256 for part in ("", f"{VALIDATION}/") for name, sha256 in _resources(plan).items()}
+    known = {
+        f"{part}{name}": sha256 for part in ("", f"{held_out.FOLDER}/") for name, sha256 in _resources(plan).items()
+    }
     sha256 = planning.sha256_of(plan)
     for name in names:
         if match := RESULT.fullmatch(name):

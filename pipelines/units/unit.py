@@ -34,14 +34,13 @@ from clearspan.pipelines.units.job import (
     NEAR_DUPLICATES,
     REJECTED,
     STAGED,
-    VALIDATION,
     Entries,
     Job,
     UnitResult,
 )
 from clearspan.pipelines.units.keys import ID_BITS, KEY, TEXT, keys, sides, texts
 from clearspan.pipelines.units.plan import Unit
-from clearspan.shards import ShardInfo, ShardWriter, storage
+from clearspan.shards import ShardInfo, ShardWriter, held_out, storage
 from clearspan.shards.reader import ShardError, check_bytes, read_back, read_batches
 from clearspan.shards.schema import KINDS, token_columns
 
@@ -271,7 +270,7 @@ def _finish(
         for batch, _ in batches:
             train.write(batch)
         return train.close(), []
-    held = _Shards(spool / VALIDATION, job.validation_folder, job, unit)
+    held = _Shards(spool / held_out.FOLDER, job.validation_folder, job, unit)
     both = [(train, _Rebatcher(BATCH_BYTES)), (held, _Rebatcher(BATCH_BYTES))]
     for batch, out in batches:
         for (shards, joined), mask in zip(both, (~out, out), strict=True):

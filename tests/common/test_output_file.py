@@ -8,7 +8,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.common.files import file_in_way
 from clearspan.eval.request import EvalOptions
 from clearspan.pipelines.run import RunOptions
-from clearspan.pipelines.vocabulary import Vocabulary
+from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards.__main__ import ParquetExport as ShardsExport
 from clearspan.train.config.options import RecipeError
 from clearspan.train.distill import Distill

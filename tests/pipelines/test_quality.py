@@ -1,26 +1,41 @@
 """Gopher's and C4's heuristics: against slow references on real text, and each on a text that it is made for."""
 
+import dataclasses
 import json
 import re
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.text.filters import Verdict
-from clearspan.plugins import quality
-from clearspan.plugins.quality import c4, gopher
+from clearspan.pipelines.text.filters import FilteredText, text_filter
+from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest
 from tests.pipelines.conftest import summary
+
+
+def reason(name: str, text: str, language: str | None = None) -> str:
+    """The reason for which a filter drops a text; "" if it keeps it."""
+    return text_filter(name).reason(FilteredText(text, language))
 
 
 @pytest.fixture(scope="module")
 def paragraph(texts: list[str]) -> str:
     """A text of 300 words that passes."""
-    text = next(text for text in texts if len(text.split()) > 400 and not gopher(text).reason)
+    text = next(text for text in texts if len(text.split()) > 400 and not reason("gopher", text))
     return " ".join(text.split()[:300])
+
+
+@pytest.fixture(autouse=True)
+def loaded_anew() -> Iterator[None]:
+    """Forget the filters of another test's modules, which have the same names."""
+    text_filter.cache_clear()
+    yield
+    text_filter.cache_clear()
 
 
 def plain_gopher(text: str) -> str:
@@ -68,10 +83,10 @@ def plain_gopher(text: str) -> str:
 @pytest.mark.exhaustive
 def test_real_documents_are_judged_as_by_the_slow_references(texts: list[str]) -> None:
     some = texts[::4]
-    verdicts = [gopher(text) for text in some]
-    assert [verdict.reason for verdict in verdicts] == list(map(plain_gopher, some))
-    assert all(verdict.text is text for verdict, text in zip(verdicts, some, strict=True))
-    kept = [sum(not verdict.reason for verdict in map(function, some)) for function in (gopher, c4)]
+    documents = list(map(FilteredText, some))
+    assert list(map(text_filter("gopher").reason, documents)) == list(map(plain_gopher, some))
+    assert all(document.text is text for document, text in zip(documents, some, strict=True))
+    kept = [sum(not reason(name, text) for text in some) for name in ("gopher", "c4")]
     assert all(0.8 * len(some) < number < len(some) for number in kept)  # OpenWebText was filtered once
 
 
@@ -84,14 +99,14 @@ repeating = st.lists(
 @settings(max_examples=200)
 def test_repetition_is_found_as_by_the_slow_reference(part: list[str], times: int, others: int, end: str) -> None:
     text = " ".join(f"word{number}" for number in range(others)) + end + end.join([" ".join(part)] * times)
-    assert gopher(text).reason == plain_gopher(text)
+    assert reason("gopher", text) == plain_gopher(text)
 
 
 WORDS = [f"{name}{number}" for number in range(30) for name in ("able", "baker", "charlie", "dog", "easy")]
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "expected"),
     [
         (" ".join(WORDS[:40]), "gopher_words"),
         ("the of " * 50_001, "gopher_words"),
@@ -107,30 +122,33 @@ WORDS = [f"{name}{number}" for number in range(30) for name in ("able", "baker",
         (" ".join(["of the", *WORDS, *WORDS[:40]]), "gopher_duplicate_ngrams"),
     ],
 )
-def test_each_rule_of_gopher_drops_what_it_is_for(text: str, reason: str) -> None:
-    assert gopher(text).reason == plain_gopher(text) == reason
+def test_each_rule_of_gopher_drops_what_it_is_for(text: str, expected: str) -> None:
+    assert reason("gopher", text) == plain_gopher(text) == expected
 
 
 def test_stop_words_are_looked_for_in_english_only() -> None:
     text = " ".join(WORDS)
-    assert [gopher(text, language).reason for language in ("en", "de", "zh")] == ["gopher_stop_words", "", ""]
+    assert [reason("gopher", text, language) for language in ("en", "de", "zh")] == ["gopher_stop_words", "", ""]
 
 
 def test_c4_removes_lines_and_counts_them(paragraph: str) -> None:
     text = (
         f"{paragraph}.\nHome\nPlease enable Javascript to see this page.\nThis page uses cookies, as all do.\nRead on!"
     )
-    verdict = c4(f"{text}\nIt rained [12] all day in Paris.[citation needed]\nHe said: “We will see what comes.”")
-    assert verdict.text == f"{paragraph}.\nIt rained  all day in Paris.\nHe said: “We will see what comes.”"
-    assert verdict.removed == {"c4_no_end_mark": 1, "c4_javascript": 1, "c4_policy": 1, "c4_few_words": 1}
+    document = FilteredText(
+        f"{text}\nIt rained [12] all day in Paris.[citation needed]\nHe said: “We will see what comes.”"
+    )
+    assert text_filter("c4").reason(document) == ""
+    assert document.text == f"{paragraph}.\nIt rained  all day in Paris.\nHe said: “We will see what comes.”"
+    assert document.removed == {"no_end_mark": 1, "javascript": 1, "policy": 1, "few_words": 1}
 
 
 @pytest.mark.parametrize(
-    ("addition", "reason"), [("Lorem Ipsum dolor.", "c4_lorem_ipsum"), ("if (x) { y }", "c4_curly_bracket")]
+    ("addition", "expected"), [("Lorem Ipsum dolor.", "c4_lorem_ipsum"), ("if (x) { y }", "c4_curly_bracket")]
 )
-def test_c4_drops_pages_with_code_or_filler(paragraph: str, addition: str, reason: str) -> None:
-    assert c4(f"{paragraph}.\n{addition}").reason == reason
-    assert c4("It is one sentence, no more.").reason == "c4_sentences"
+def test_c4_drops_pages_with_code_or_filler(paragraph: str, addition: str, expected: str) -> None:
+    assert reason("c4", f"{paragraph}.\n{addition}") == expected
+    assert reason("c4", "It is one sentence, no more.") == "c4_sentences"
 
 
 @pytest.mark.parametrize("kind", ["documents", "sentences"])
@@ -140,22 +158,25 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
     found = summary(direct(*words, "--quality", "gopher", "--quality", "c4"))
     expected, removed = Counter[str](), Counter[str]()
     for text in texts:
-        verdict = c4(text) if not (reason := plain_gopher(text)) else Verdict("", reason)
-        expected[verdict.reason] += 1
-        removed.update(verdict.removed)
+        document = FilteredText(text)
+        expected[plain_gopher(text) or text_filter("c4").reason(document)] += 1
+        removed.update({f"c4_{name}": number for name, number in document.removed.items()})
     quality_reasons = {name: number for name, number in found["filtered"].items() if name.startswith(("gopher", "c4"))}
-    assert quality_reasons == {name: expected[name] for name in (*quality.GOPHER.reasons, *quality.C4.reasons)}
+    assert quality_reasons == {
+        name: expected[name] for filtering in ("gopher", "c4") for name in text_filter(filtering).reasons
+    }
     assert found["sums"] == removed and removed["c4_no_end_mark"]
     if kind == "documents":
         assert found["kept"] == expected[""] and sum(expected.values()) == len(texts)
     options = Manifest.load(str(tmp_path / "out")).fingerprint["options"]
-    assert options["quality"] == {"filters": ["gopher", "c4"], "version": 1}
+    assert options["quality"] == [{"name": "gopher", "version": 1}, {"name": "c4", "version": 1}]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--quality", "gophers"], "--quality gophers: choose gopher, c4"),
+        (["--quality", "gophers"], "--quality gophers: choose gopher, c4, or module:name"),
+        (["--quality", "no_such_module:short"], "--quality no_such_module:short: there is no module no_such_module"),
         (["--quality", ""], "--quality: names nothing: leave it out"),
         (["--quality", "c4,c4"], "--quality: c4 is named twice"),
     ],
@@ -163,3 +184,96 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
 def test_an_unknown_filter_is_refused(direct, head: Path, words: list[str], message: str) -> None:
     outcome = direct("--input", head, *words)
     assert outcome.code == 2 and message in outcome.err
+
+
+OWN = """
+from collections import Counter
+
+LEAST = 2000
+
+
+def long_enough(document):
+    return len(document.text) >= LEAST or (False, "short")
+
+
+class Shouting:
+    version = 3
+    reasons = ("loud", "never")
+
+    def __call__(self, document):
+        lines = document.text.split("\\n")
+        kept = [line for line in lines if not line.isupper()]
+        document.text = "\\n".join(kept)
+        document.removed["capitals"] += len(lines) - len(kept)
+        return bool(kept) or (False, "loud")
+
+
+def forgetful(document):
+    len(document.text)
+
+
+def failing(document):
+    return document.metadata["score"] > 1
+"""
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_filter_of_ones_own_is_counted_as_the_built_in_ones(
+    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    module = own_module(OWN)
+    texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
+    texts = [f"{text}\nBUY NOW" if number % 2 else text for number, text in enumerate(texts)]
+    head = tmp_path / "texts.jsonl"
+    head.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    chosen = ("--quality", f"{module}:long_enough,{module}:Shouting", "--quality", "gopher")
+    outcome = direct("--input", head, "--min-tokens", "1", "--json", *chosen)
+    found = summary(outcome)
+    long = [text for text in texts if len(text) >= 2000]
+    gone = [line.isupper() for text in long for line in text.split("\n")]
+    assert 0 < len(long) < len(texts) and any(gone)
+    assert found["filtered"]["long_enough_short"] == len(texts) - len(long)
+    assert (found["filtered"]["Shouting_loud"], found["filtered"]["Shouting_never"]) == (0, 0)
+    assert found["sums"] == {"Shouting_capitals": sum(gone)}
+    assert found["kept"] == sum(not plain_gopher(text.removesuffix("\nBUY NOW")) for text in long)
+    quality = Manifest.load(str(tmp_path / "out")).fingerprint["options"]["quality"]
+    assert [each["name"] for each in quality] == [f"{module}:long_enough", f"{module}:Shouting", "gopher"]
+    assert [each["version"] for each in quality][1:] == [3, 1]
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_changed_filter_is_noticed_and_an_unused_one_does_not_matter(
+    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict, lax = own_module(OWN), own_module(OWN.replace("LEAST = 2000", "LEAST = 1000"))
+    words = ("--input", head, "--min-tokens", "1")
+    assert direct(*words, "--quality", f"{strict}:long_enough").code == 0
+    (tmp_path / f"{strict}.py").write_text((tmp_path / f"{lax}.py").read_text())
+    del sys.modules[strict]
+    text_filter.cache_clear()
+    refused = direct(*words, "--quality", f"{strict}:long_enough")
+    assert refused.code == 1 and f"quality[{strict}:long_enough].version: " in refused.err
+    monkeypatch.setattr("clearspan.plugins.quality.C4", dataclasses.replace(C4, version=2))
+    text_filter.cache_clear()
+    only = ("--output", tmp_path / "gopher", "--quality", "gopher")
+    assert direct(*words, *only).code == 0
+    fingerprint = Manifest.load(str(tmp_path / "gopher")).fingerprint
+    assert fingerprint["options"]["quality"] == [{"name": "gopher", "version": 1}]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "forgetful",
+            "must return True to keep a document, or (False, reason), and leave its text a string; it returned",
+        ),
+        ("failing", "raised AttributeError: "),
+    ],
+)
+def test_a_filter_that_fails_makes_its_records_bad(
+    direct, head: Path, own_module: Callable[[str], str], name: str, message: str
+) -> None:
+    module = own_module(OWN)
+    outcome = direct("--input", head, "--quality", f"{module}:{name}")
+    assert outcome.code == 1 and f"the filter {module}:{name} {message}" in outcome.err

@@ -25,7 +25,7 @@ from clearspan.train.data.batch import Batch
 from clearspan.train.engine.optimization import build_optimizer
 from clearspan.train.learner import Learner
 from clearspan.train.modalities import audio, images
-from clearspan.train.model import vocabulary
+from clearspan.train.model import chunked_cross_entropy
 from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.objectives import Objective, patches, simcse
 
@@ -255,7 +255,7 @@ def test_the_loss_over_the_vocabulary_is_that_of_plain_logits(device: torch.devi
     """Of an odd number of ids too, in bf16, in several chunks."""
     torch.manual_seed(0)
     decoder, states, labels = nn.Linear(DIM, size), torch.randn(3000, DIM), torch.randint(0, size, (3000,))
-    labels[::7] = vocabulary.IGNORED
+    labels[::7] = chunked_cross_entropy.IGNORED
 
     def found(on: torch.device, loss_of: Callable[..., Tensor]) -> list[Tensor]:
         layer, given = copy.deepcopy(decoder).to(on), states.to(on).requires_grad_()
@@ -266,10 +266,10 @@ def test_the_loss_over_the_vocabulary_is_that_of_plain_logits(device: torch.devi
 
     def fused(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16), nothing_waits(device):
-            return vocabulary.cross_entropy(given, layer, right, True)[0]
+            return chunked_cross_entropy.cross_entropy(given, layer, right, True)[0]
 
     def plain(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
-        return F.cross_entropy(layer(given), right, ignore_index=vocabulary.IGNORED, reduction="sum")
+        return F.cross_entropy(layer(given), right, ignore_index=chunked_cross_entropy.IGNORED, reduction="sum")
 
     for ours, theirs in zip(found(device, fused), found(CPU, plain), strict=True):
         torch.testing.assert_close(ours, theirs, atol=0.03 * theirs.abs().max().item(), rtol=0.03)

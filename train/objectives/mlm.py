@@ -26,9 +26,9 @@ from clearspan.train.config.options import not_one_of
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.draws import Purpose
+from clearspan.train.model.chunked_cross_entropy import masked_lm
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, TokenSlices
-from clearspan.train.model.vocabulary import masked_lm
 from clearspan.train.objectives import (
     Encoded,
     Metrics,
