@@ -274,7 +274,7 @@ def _without_training(best: Result, results: Sequence[Result], examples: Mapping
 
 
 def in_words(system: System) -> str:
-    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`. Weight 0 is BM25 itself."""
+    """Return a phrase for a system, e.g. `the trained model beside BM25 (weight 0.8)`; weight 0 is BM25 alone."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:

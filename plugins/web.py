@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
@@ -53,7 +53,7 @@ class WebArchives(Format):
     described = "WARC"
     is_container = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file begins as a web archive."""
         return head.startswith(b"WARC/1.")
 
@@ -73,7 +73,7 @@ class WebArchives(Format):
 class Pages(Format):
     """HTML files, `--format clearspan.plugins.web:Pages`: the title and the main text of each."""
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file is an HTML page, by its extension or its beginning."""
         return is_page(path, head)
 

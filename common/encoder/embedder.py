@@ -98,7 +98,7 @@ class Embedder:
             self.constant = (num_texts, different)
 
     def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
+        """Embed new texts; return blocks of embeddings (n, dim), and text -> row number, counted through all blocks."""
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)

@@ -28,7 +28,7 @@ def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | No
     """Return the state of each sequence's first token.
 
     Args:
-        skipped: tokens at the beginning of each sequence that do not count; of a sequence with no more, they do.
+        skipped: tokens at the beginning of each sequence that do not count, unless the sequence has no others.
     """
     starts, lengths = packed.cu_seqlens[: packed.num_sequences].long(), packed.cu_seqlens.diff()[: packed.num_sequences]
     rows = starts + torch.where(lengths > skipped, skipped, 0) if skipped else starts

@@ -56,7 +56,7 @@ class _Pair(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """Return a metric as a sentence writes it."""
+    """Return a metric's name for sentences, e.g. nDCG@10."""
     return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
 
 

@@ -83,7 +83,7 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return what an average covers: `5 of 7 tasks`."""
+        """Return the coverage of an average in words, e.g. `5 of 7 tasks`."""
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 

@@ -10,7 +10,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError, chunks
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record
@@ -29,7 +29,7 @@ class JsonArrays(Format):
     otherwise = "not one JSON object a line: make it so, e.g. jq -c ."
     is_text = has_fields = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         is_array = head.removeprefix(BOM).lstrip().startswith(b"[")
         return is_array and bool(set(self.suffixes) & set(suffixes_of(path)))
 

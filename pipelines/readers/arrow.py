@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
 from clearspan.shards import storage
@@ -40,7 +40,7 @@ class ArrowTables(Format):
     suffixes = (".arrow",)
     has_fields = is_container = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file begins like an Arrow stream or file."""
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.labels import Listed
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
@@ -16,7 +16,7 @@ class WholeFiles(Format):
     name = "file"
     is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return False
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

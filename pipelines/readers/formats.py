@@ -17,7 +17,7 @@ from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.pipelines.records import Piece, Reading, Record
 
 BUILT_IN = (
-    "clearspan.pipelines.readers.jsonl:JsonLines",
+    "clearspan.pipelines.readers.jsonl:JsonlFiles",
     "clearspan.pipelines.readers.arrays:JsonArrays",
     "clearspan.pipelines.readers.plain_text:PlainText",
     "clearspan.pipelines.readers.lines:TextLines",
@@ -33,7 +33,7 @@ PLAIN_TEXT = "text"
 """Format of a text that no other format recognizes."""
 
 
-class Head(bytes):
+class FirstBytes(bytes):
     """The first bytes of a file or of a tar's member, decompressed; of a text, in UTF-8.
 
     Attributes:
@@ -80,7 +80,7 @@ class Format(abc.ABC):
     by_lines = False
 
     @abc.abstractmethod
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file is of this format, by its first 64 KiB (decompressed) and its path."""
 
     @abc.abstractmethod
@@ -145,7 +145,7 @@ def built_in() -> Mapping[str, Format]:
 
 
 def format_named(name: str) -> Format:
-    """Return the format of an input, by its name in the plan: that of a built-in one, or `module:name`.
+    """Return the format of an input by its name in the plan, which is built in or `module:name`.
 
     Raises:
         PluginError: there is no such format.

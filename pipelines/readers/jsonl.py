@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from clearspan.pipelines.readers.formats import Head
+from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.lines import LineFormat, lines
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -17,7 +17,7 @@ _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 """The beginning of a JSON object, complete or not."""
 
 
-class JsonLines(LineFormat):
+class JsonlFiles(LineFormat):
     """JSON lines."""
 
     name = "jsonl"
@@ -25,7 +25,7 @@ class JsonLines(LineFormat):
     suffixes = (".jsonl", ".ndjson")
     by_name = has_fields = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
@@ -38,7 +38,7 @@ class JsonLines(LineFormat):
             yield Record(name, offset, value, line, problem, number=number)
 
 
-def _starts_with_object(head: Head) -> bool:
+def _starts_with_object(head: FirstBytes) -> bool:
     """Return whether the first line begins as a JSON object, and a complete line is one, if the head has any."""
     first, *others = head.removeprefix(BOM).lstrip().split(b"\n")
     complete = [first, *others] if head.is_whole else [first, *others][:-1]

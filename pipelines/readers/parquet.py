@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pyarrow.parquet as pq
 
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
-from clearspan.pipelines.readers.formats import Format, Head, byte_ranges
+from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
@@ -25,7 +25,7 @@ class ParquetTables(Format):
     suffixes = (".parquet",)
     has_fields = is_container = seeks = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return head.startswith(b"PAR1")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

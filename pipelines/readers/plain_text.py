@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.formats import PLAIN_TEXT, Format, Head
+from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
 from clearspan.pipelines.readers.tables import TextTables
@@ -23,14 +23,14 @@ class PlainText(Format):
     suffixes = (".txt", ".text", ".md")
     is_text = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return True
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the format of its lines where each is a text, or that of a table where rows are wanted."""
+        """Return `lines` if each line is a text, or the format of tables if rows are wanted."""
         if reading.text_per == "line":
             return TextLines.name
         return TextTables.name if reading.columns else self.name

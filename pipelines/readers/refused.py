@@ -8,7 +8,7 @@ promises text (`.txt`, `.md`) may begin like a page.
 import re
 
 from clearspan.pipelines.readers import formats
-from clearspan.pipelines.readers.formats import Head
+from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.suffixes import type_suffix
 
 PAGES = "clearspan.plugins.web:Pages"
@@ -40,7 +40,7 @@ _MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b
 """First bytes of a page or of XML, in a file whose name does not promise text."""
 
 
-NOTHING = Head(b"", is_whole=False)
+NOTHING = FirstBytes(b"", is_whole=False)
 
 
 def is_page(path: str, head: bytes) -> bool:
@@ -49,7 +49,7 @@ def is_page(path: str, head: bytes) -> bool:
     return type_suffix(path) in PAGE_SUFFIXES or bool(markup and markup["html"])
 
 
-def refusal(path: str, head: Head = NOTHING) -> str:
+def refusal(path: str, head: FirstBytes = NOTHING) -> str:
     """Return what a file is and what to do with it; "" if it may be read.
 
     Args:

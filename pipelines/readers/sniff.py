@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.encodings import AUTO, detected
-from clearspan.pipelines.readers.formats import PLAIN_TEXT, Format, Head
+from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.streams import (
     COMPRESSION_BYTES,
@@ -96,7 +96,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         UnknownKindError: the file has none of these formats, or is of a type that holds no plain text.
         PipelineError: the file is damaged, or text in another encoding than this one.
     """
-    magic = Head(stream.read(COMPRESSION_BYTES), is_whole=False)
+    magic = FirstBytes(stream.read(COMPRESSION_BYTES), is_whole=False)
     stream.seek(0)
     containers = [known for known in formats.built_in().values() if known.is_container]
     if found := next((known for known in containers if known.seeks and known.recognizes(magic, path)), None):
@@ -120,7 +120,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head, head.is_whole):
         raise PipelineError(f"{path}: UTF-8, not {encoding}: leave --encoding out, or use auto if files differ")
     if encoding:
-        head = Head(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
+        head = FirstBytes(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in _with_suffix(suffixes))
@@ -132,9 +132,9 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         raise PipelineError(f"{path}: {error}") from None
 
 
-def _head(content: BinaryIO) -> Head:
+def _head(content: BinaryIO) -> FirstBytes:
     data = content.read(LOOK_BYTES)
-    return Head(data, is_whole=len(data) < LOOK_BYTES)
+    return FirstBytes(data, is_whole=len(data) < LOOK_BYTES)
 
 
 def _with_suffix(suffixes: Sequence[str]) -> list[Format]:
@@ -174,8 +174,8 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
     return True
 
 
-def text_format(head: Head, path: str) -> Format:
-    """Return the format of a text, from its head and extensions: of those of its extensions, else by its content.
+def text_format(head: FirstBytes, path: str) -> Format:
+    """Return the format of a text, by its head and its extensions. The formats of its extensions are asked first.
 
     Raises:
         ValueError: its extension is one that plain text does not have.

@@ -18,7 +18,7 @@ from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
@@ -38,7 +38,7 @@ class TextTables(Format):
     suffixes = TABLE_SUFFIXES
     is_text = has_fields = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path)))
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

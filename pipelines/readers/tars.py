@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, Self, cast
 
 from clearspan.pipelines.readers import encodings, formats, samples, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import Format, Head
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.samples import CLASS_FILE, LINK, Member
 from clearspan.pipelines.readers.streams import (
@@ -54,7 +54,7 @@ class Tars(Format):
     suffixes = TARS
     is_container = is_numbered = True
 
-    def recognizes(self, head: Head, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         return is_tar(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
@@ -119,13 +119,15 @@ def _peeking(stream: BinaryIO) -> io.BufferedReader:
     return io.BufferedReader(cast(io.RawIOBase, stream), PEEK_BYTES)
 
 
-def _head(stream: Any) -> Head:
+def _head(stream: Any) -> FirstBytes:
     """Return the first bytes of a buffered stream without consuming them."""
     data = stream.peek(PEEK_BYTES)[:PEEK_BYTES]
-    return Head(data, is_whole=len(data) < PEEK_BYTES)
+    return FirstBytes(data, is_whole=len(data) < PEEK_BYTES)
 
 
-def _documents(stream: BinaryIO, head: Head, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
+def _documents(
+    stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
+) -> Iterator[Record]:
     """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
     containers = [known for known in formats.built_in().values() if known.is_container and known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):

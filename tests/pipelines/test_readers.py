@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import plain_text, read_pieces
-from clearspan.pipelines.readers.jsonl import JsonLines
+from clearspan.pipelines.readers.jsonl import JsonlFiles
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import cut, describe
@@ -38,7 +38,7 @@ SKIPPABLE = b"\x5a\x2a\x4d\x18\x04\0\0\0skip"
 
 def read_lines(data: bytes, start: int = 0, end: int | None = None, limit: int = LIMIT) -> list[Record]:
     piece = Piece(Input("a.jsonl", len(data), "jsonl", None, ""), start, end)
-    return list(JsonLines().read(io.BytesIO(data), piece, Reading(limit)))
+    return list(JsonlFiles().read(io.BytesIO(data), piece, Reading(limit)))
 
 
 lines = st.lists(
@@ -61,7 +61,7 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
         Path(folder, entry.name).write_bytes(data)
         units = numbered(folder, cut(folder, [entry], size))
     pieces = [piece for unit in units for piece in unit.pieces]
-    found = [record for piece in pieces for record in JsonLines().read(io.BytesIO(data), piece, Reading(50))]
+    found = [record for piece in pieces for record in JsonlFiles().read(io.BytesIO(data), piece, Reading(50))]
     assert found == whole
     assert len(whole) == sum(1 for line in lines if line.strip())
     for record in whole:
