@@ -22,11 +22,11 @@ from transformers import (
 from clearspan.common.encoder.attention import PACKED_ATTENTION, ScoreOptions, packed_attention, padded_attention
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.build_encoder import add_embeddings
 from clearspan.train.export import save_model
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.start.build_encoder import add_embeddings
 
 SIZE = {
     "vocab_size": 500,
