@@ -20,7 +20,8 @@ from clearspan.train.config.options import Count, ObjectiveConfig
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.losses import accuracy, alignment, uniformity
 from clearspan.train.model.packing import TokenSlices
-from clearspan.train.objectives._contract import Metrics, Objective, Setting
+from clearspan.train.step.contract import Objective, Setting
+from clearspan.train.step.requests import Metrics
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
