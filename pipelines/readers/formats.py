@@ -145,7 +145,7 @@ def built_in() -> Mapping[str, Format]:
 
 
 def format_named(name: str) -> Format:
-    """Return the format of an input, by its name in the plan: that of a built-in one, or `module:name`.
+    """Return the format with the name that the plan states: a built-in format's name, or `module:name`.
 
     Raises:
         PluginError: there is no such format.

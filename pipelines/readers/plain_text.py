@@ -30,7 +30,7 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the format of its lines where each is a text, or that of a table where rows are wanted."""
+        """Return the format for lines that are texts, or the table's format if rows are wanted."""
         if reading.text_per == "line":
             return TextLines.name
         return TextTables.name if reading.columns else self.name

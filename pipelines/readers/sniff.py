@@ -175,7 +175,7 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
 
 
 def text_format(head: Head, path: str) -> Format:
-    """Return the format of a text, from its head and extensions: of those of its extensions, else by its content.
+    """Return the format of a text file: chosen among the formats of its extensions, else by the content of its head.
 
     Raises:
         ValueError: its extension is one that plain text does not have.

@@ -4,7 +4,7 @@
 
 A document has A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
 
-    grid     as in the published code: each anchor lies anywhere within a block of `max_span` tokens of its own; later
+    grid     as in the published code: each anchor lies anywhere within a separate block of `max_span` tokens; later
              anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
     uniform  every placement with gaps of at least `min_distance` is equally likely. If a document is hardly longer than
              the anchors need, they crowd at its ends.

@@ -332,7 +332,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return true if pooling and layers equal those of `given`, or if there is no `given` model."""
+        """Return true if pooling and number of layers equal the values of `given`, or if `given` is None."""
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
