@@ -118,7 +118,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def rules(self) -> str | None:
-        """The language whose rules split a text, unless its own is identified; None if each record is a sentence."""
+        """The language of the splitting rules, unless a text's is identified; None if each record is a sentence."""
         return None if self.no_split else ",".join(self.language)
 
     @property

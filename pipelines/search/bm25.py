@@ -70,8 +70,8 @@ class Scores:
     """BM25's scores of all rows for n queries.
 
     Args:
-        words: of each query, its words by number, and how often it has them.
-        lists: of each word, the rows that hold it, ascending, and its weights there.
+        words: for each query, the numbers of its words, and their counts.
+        lists: for each word, the rows that contain it, ascending, and its weights there.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ def write_collection(
 
 
 def read_settings(folder: str) -> SearchSettings:
-    """Return what search.json says, with paths that are no longer relative; of a dataset, the dataset alone.
+    """Return the settings of search.json, with its paths joined to the folder; without the file, name only the dataset.
 
     Raises:
         PipelineError: search.json is damaged.

@@ -123,7 +123,7 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no checkpoint.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
@@ -293,7 +293,7 @@ class Trainer:
         return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate_start(self) -> bool:
-        """Evaluate the model as given, and the weights before the first step; return whether a figure was finite."""
+        """Evaluate the starting model and the weights before the first step; return true if a figure was finite."""
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))
             self._show(figures, GIVEN, False)
@@ -308,7 +308,7 @@ class Trainer:
         return better
 
     def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
-        """Show the figures that measure how good a checkpoint is, or with a prefix, the model as given."""
+        """Show the figures that measure how good a checkpoint is, or with a prefix, the starting model."""
         shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
         if self.tracker and shown:
             self.tracker.display.score(None if prefix else self.step, shown, better)

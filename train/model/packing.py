@@ -38,8 +38,7 @@ class TokenSlices:
         return len(self.lengths)
 
     def text_keys(self) -> Tensor:
-        """Return a hash of each slice's tokens, (N,) int64: equal slices have equal keys, and others, as good as
-        surely, different ones.
+        """Return a hash of each slice's tokens, (N,) int64. Equal slices have equal hashes; collisions are negligible.
 
         The hash is `shards.rolling`'s of the hashes of the tokens: one pass over `tokens` gives it for all slices,
         however they overlap, without waiting for the device.
@@ -91,9 +90,9 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of a step: `tokens` in all, the last of them in `fillers` sequences of at most `longest` tokens.
+    """The fixed shape of a step: `tokens` rows in total, filled up by `fillers` sequences of at most `longest` tokens.
 
-    Patches, whose number is fixed anyway, are not counted.
+    Patches are not counted, as their number is fixed.
     """
 
     tokens: int
@@ -103,13 +102,13 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedBlocks(Packed):
-    """The packed batch of a step. Under a budget the host does not know the lengths, which would cost a sync.
+    """The packed batch of a step. With a budget the host does not know the lengths: to read them would cost a sync.
 
     Attributes:
         content: (T,) bool, False at special tokens, fillers and patches.
-        keys: (N,) int64, the sequences' randomness keys, without fillers'.
-        blocks: the sequences of each requested block, in the order of the requests; none once reordered.
-        cut: () int64, the tokens that a budget left out.
+        keys: (N,) int64, the random key of each sequence, fillers excluded.
+        blocks: the sequences of each requested block, in the order of the requests; empty after reordering.
+        cut: () int64, the number of tokens that did not fit into the budget.
     """
 
     content: Tensor
@@ -125,12 +124,13 @@ class PackedBlocks(Packed):
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
     """Return a budget: a step's mean tokens plus four standard deviations, at most `num_sequences` x `longest`.
 
-    All but 3 in 100,000 steps fit if the sum is normal, as that of many documents' spans is. The sum of a few sentences
-    has a longer tail and overflows more often; `PackedBlocks.cut` counts that.
+    If the number of tokens in a step is normally distributed, as for the spans of many documents, all but 3 in 100,000
+    steps fit. With few sentences the distribution has a longer tail, and steps overflow more often; `PackedBlocks.cut`
+    counts the tokens that are dropped.
 
     Args:
-        mean, variance: of a step's tokens.
-        shortest, longest: the shortest and longest sequence, in tokens with special tokens.
+        mean, variance: the mean and the variance of the number of tokens in a step.
+        shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
     tokens = -(-tokens // 64) * 64

@@ -4,8 +4,8 @@ SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlati
 `heldout`: data.NAME.validation ─────> titles, or crops ─┐
            data.NAME.path, validation ─> hard texts ─────┴──> embeddings ──> MRR: given a title, find its text
 
-The texts that are ranked are those of the titles, and others that BM25 ranks near to them, from both parts of the
-dataset: what a search in all texts would have to tell apart, at a bounded cost (`training.eval_texts`).
+The ranked texts are the right texts of the titles, and distractors that BM25 ranks near to them, from both parts of the
+dataset. They are the hard cases of a search in all texts, at a bounded cost (`training.eval_texts`).
 
 Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
 """
