@@ -26,7 +26,8 @@ finished command is checked before it is used again, and made again if it is dam
 """
 
 import signal
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from clearspan.adapt import recipe
 from clearspan.adapt.delivery import announce, deliver, finish
@@ -34,13 +35,12 @@ from clearspan.adapt.enough import check_inputs, check_kept
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
-from clearspan.adapt.running import run
+from clearspan.adapt.running import run_step
 from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.commands import CommandError
-from clearspan.common.failures import Failure, report
-from clearspan.common.options import run as run_command
 
 PROG = "python -m adapt"
 EXAMPLE = """examples:
@@ -51,39 +51,45 @@ EXAMPLE = """examples:
 """
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "adapt", "description": __doc__, "epilog": EXAMPLE}
-    return run_command(Adapt, work, argv, prog, (ValueError, OSError), **frame)
+@dataclass(frozen=True, kw_only=True)
+class AdaptCommand(Adapt, Command):
+    """The command `adapt`."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "adapt"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+
+    def run(self) -> Result:
+        """Run the steps; the exit code is a failed step's."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
+        try:
+            state = read_state(self)
+            self.check()
+            options = with_precision(self, state)
+            keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
+            recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
+            if options.dry_run:
+                every = [*steps(options), embedding(options)]
+                terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
+                return Printed()
+            if "texts" not in state["steps"]:
+                check_inputs(options)
+                check_kept(options)
+            with files.locked(options.output):
+                for step in steps(options):
+                    run_step(step, state, options)
+                outcome = decide(Verdicts.read(options.output / VERDICT))
+                announce(outcome)
+                deliver(outcome, state, options)
+                run_step(embedding(options), state, options)
+                finish(outcome, state, options)
+        except CommandError as error:
+            return Printed(code=error.code, failure=terminal.one_line(error))
+        return Printed()
 
 
-def work(options: Adapt) -> int:
-    """Run the steps; return the exit code: a failed step's, 2 for bad usage, 130 if interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
-    try:
-        state = read_state(options)
-        options.check()
-        options = with_precision(options, state)
-        keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
-        recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
-        if options.dry_run:
-            every = [*steps(options), embedding(options)]
-            terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
-            return 0
-        if "texts" not in state["steps"]:
-            check_inputs(options)
-            check_kept(options)
-        with files.locked(options.output):
-            for step in steps(options):
-                run(step, state, options)
-            outcome = decide(Verdicts.read(options.output / VERDICT))
-            announce(outcome)
-            deliver(outcome, state, options)
-            run(embedding(options), state, options)
-            finish(outcome, state, options)
-    except CommandError as error:
-        report(Failure("adapt", terminal.one_line(error), error.code))
-        return error.code
-    return 0
+main = AdaptCommand.main
 
 
 if __name__ == "__main__":

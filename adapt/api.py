@@ -50,7 +50,7 @@ class Adapted:
 
     @property
     def model(self) -> Path:
-        """The model of the winner, a folder that sentence-transformers loads; of BM25 alone, the best untrained one."""
+        """The folder of the winner's model, or of the best untrained model if BM25 alone wins."""
         return self.folder / "model"
 
 

@@ -36,7 +36,7 @@ PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name,
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Options):
-    """The command `adapt`."""
+    """Options of the command `adapt`."""
 
     overrides: Annotated[
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)

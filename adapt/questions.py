@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from clearspan.common import files
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.commands import UsageError
-from clearspan.common.options import Flag, Options
-from clearspan.common.options import run as run_command
+from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
@@ -34,8 +34,13 @@ NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Questions(Options):
+class Questions(Command):
     """Options of the command."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "questions"
+    description: ClassVar[str] = __doc__
+    expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
@@ -44,13 +49,13 @@ class Questions(Options):
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
 
+    def run(self) -> Result:
+        """Write the questions with their texts."""
+        write_questions(self)
+        return Printed()
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "questions", "description": __doc__}
-    return run_command(Questions, work, argv, prog, (PipelineError, ValueError, OSError), **frame)
 
-
-def work(options: Questions) -> int:
+def write_questions(options: Questions) -> None:
     """Write the questions with their texts."""
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
@@ -63,7 +68,6 @@ def work(options: Questions) -> int:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
     if not options.output.is_file() or options.output.read_bytes() != lines:
         files.write_bytes(options.output, lines)
-    return 0
 
 
 def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:
@@ -112,6 +116,9 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
             name, text = (record.value[column] for column in columns)
             if isinstance(text, str) and name is not None and not isinstance(name, float):
                 yield str(name), text
+
+
+main = Questions.main
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
     """Raise RecipeError if overrides fit none of the recipes that may be chosen, before the texts are known.
 
     Args:
-        keys, overrides, given: as of `planned`.
+        keys, overrides, given: as in `planned`.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError

@@ -15,7 +15,7 @@ again.
 """
 
 
-def run(step: Step, state: dict[str, Any], options: Adapt) -> None:
+def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """Run a command, unless an earlier call has finished it and its output is undamaged; then add it to `adapt.json`.
 
     A command that compares its inputs itself runs in any case.

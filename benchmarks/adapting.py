@@ -42,7 +42,7 @@ from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import Difference, Examples, difference, figure, interval
@@ -112,7 +112,7 @@ class Study:
     def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
         """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
-        encoder = load(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
+        encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
         similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]

@@ -37,7 +37,7 @@ from clearspan.train.data.feed import Feed
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
 from clearspan.train.model.packing import PackedBlocks
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256
@@ -106,7 +106,7 @@ class Ours:
         config = {name: getattr(sizes, name) for name in names}
         changes = [f"model.config.{key}={value}" for key, value in config.items()]
         paths = [f"data.text.path={folder}", f"data.text.batch_size={documents}", "output=unused"]
-        recipe = load("declutr-base", ["model.path=null", "model.config=null", *changes, *paths])
+        recipe = load_recipe("declutr-base", ["model.path=null", "model.config=null", *changes, *paths])
         datasets = {"text": Dataset(folder)}
         self.learner: Learner = build_learner(recipe, datasets, 1, static=False)[0]
         self.feed: Feed = build_feed(recipe, datasets, self.learner, 0, 1)

@@ -1,4 +1,4 @@
-"""Words that went, or that got another meaning: each is refused for one version, with the word that takes its place.
+"""Options, values and keys that were removed or changed their meaning: refused for one version, with the new word.
 
 A user writes them as an option (`--name`), as an option and its value (`--name value`), or as a recipe key. The parser
 of command lines, the options of Python and the reader of recipes look here before they report an unknown word.
@@ -14,5 +14,5 @@ FORMER = {
 
 
 def advice(word: str) -> str:
-    """Return the end of an error line about a word that went, or ""."""
+    """Return the end of the error line about a removed option, value or key; "" for any other word."""
     return f": {FORMER[word]}" if word in FORMER else ""

@@ -11,9 +11,9 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.typed import checked
-from clearspan.eval.__main__ import requested
+from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.compare import Comparison, compare_folders
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 
@@ -52,7 +52,7 @@ def evaluate(
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
         tasks = tasks if isinstance(tasks, str) else ",".join(tasks)
         line = words({"model": model, "tasks": tasks or None, "data": data, "output": output, **options})
-        return run(requested(line, raises=True))[0].results
+        return run(Evaluate.parsed(line, raises=True))[0].results
 
 
 @checked
@@ -81,7 +81,7 @@ def load_model(
         raise UsageError(str(error)) from None
     if compute.line:
         print(as_keywords(compute.line), file=sys.stderr)
-    return load(str(model), pooling, compute.precision, compute.device)
+    return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 
 @checked

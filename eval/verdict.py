@@ -25,7 +25,7 @@ from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
@@ -192,14 +192,15 @@ def judge(
         task: Task = "titles" if held.are_titles else "crops"
     else:
         held = read_questions(queries, data)
-        contest, task = Contest.crossed(held), "questions"
-    device, precision = (compute or resolve(AUTO, "fp32"))[:2]
+        contest = Contest.crossed(held)
+        task = "questions"
+    compute = compute or resolve(AUTO, "fp32")
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
     results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
-        model = load(entrant.model, None, precision, device)
+        model = load_encoder(entrant.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
         if (seconds := similarity.expected_s(documents)) > SAID_S:
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
@@ -239,7 +240,11 @@ def decide(
     notes = [*warnings]
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
-    word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
+    word: Word = "no difference"
+    if change.low > 0:
+        word = "better"
+    elif change.high < 0:
+        word = "worse"
     if num_queries < FEWEST_DECIDING and word != "no difference":
         word = "no difference"
         notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
@@ -274,7 +279,7 @@ def _without_training(best: Result, results: Sequence[Result], examples: Mapping
 
 
 def in_words(system: System) -> str:
-    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`. Weight 0 is BM25 itself."""
+    """Return a phrase for a system, e.g. `the trained model beside BM25 (weight 0.8)`; weight 0 is BM25 alone."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:

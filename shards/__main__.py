@@ -15,7 +15,8 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common import terminal
-from clearspan.common.options import Flag, Json, Options, Quiet, add_fields, checked
+from clearspan.common.command import Command, Printed, Result
+from clearspan.common.options import Flag, Json, Quiet, add_fields, checked
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
@@ -35,25 +36,20 @@ GOOGLE_APPLICATION_CREDENTIALS, ...).
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfDataset(Options):
-    """Options that every `clearspan shards` command takes."""
+class OfDataset(Command):
+    """A command of `clearspan shards`, with the options that all of them take."""
 
     folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
     json: Json = False
-
-    def run(self) -> int:
-        """Run the command; return its exit code."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ls(OfDataset):
     """Print a summary."""
 
-    def run(self) -> int:
+    def run(self) -> Result:
         manifest = Manifest.load(self.folder)
-        say(manifest.to_json().decode().rstrip() if self.json else "\n".join(summary(self.folder, manifest)))
-        return 0
+        return Printed("\n".join(summary(self.folder, manifest)), manifest.to_json().decode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +58,11 @@ class Verify(OfDataset):
 
     quiet: Quiet = False
 
-    def run(self) -> int:
+    def run(self) -> Result:
         problems = verification.verify(self.folder, self.quiet)
         text = "\n".join(problems) or f"{self.folder}: every shard is as the manifest says"
         report = {"folder": self.folder, "ok": not problems, "problems": problems}
-        say(json.dumps(report) if self.json else text)
-        return 1 if problems else 0
+        return Printed(text, json.dumps(report), 1 if problems else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +72,7 @@ class Cat(OfDataset):
     limit: Annotated[int, Flag("examples to show", "N"), Ge(1)] = 5
     width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
 
-    def run(self) -> int:
+    def run(self) -> Result:
         dataset = reader.Dataset(self.folder)
         decode: Callable[[list[int]], str] | None = None
         if dataset.kind.has_tokens:
@@ -96,7 +91,7 @@ class Cat(OfDataset):
             for name, text in texts.items():
                 end = " ..." if 0 < self.width < len(text) else ""
                 say(f"  {name} ({len(row[name]):,}): {text[: self.width or None]}{end}")
-        return 0
+        return Printed()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +101,11 @@ class ParquetExport(OfDataset):
     output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
     quiet: Quiet = False
 
-    def run(self) -> int:
+    def run(self) -> Result:
         export.export(self.folder, self.output, self.quiet)
         sizes = [path.stat().st_size for path in self.output.glob("*.parquet")]
         report = {"output": str(self.output), "files": len(sizes), "bytes": sum(sizes)}
-        say(json.dumps(report) if self.json else f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes")
-        return 0
+        return Printed(f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes", json.dumps(report))
 
 
 COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": ParquetExport}
@@ -149,7 +143,9 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
             yield f"  {path} {sha256[:16]}"
     for line in classes.summary(classes.names(folder, manifest), manifest.classes):
         yield f"  {line}"
-    figures = ("bytes", "examples", *(["tokens"] if tokenizer else []))
+    figures = ["bytes", "examples"]
+    if tokenizer:
+        figures.append("tokens")
     rows = [(shard.name, *(f"{getattr(shard, figure):,}" for figure in figures)) for shard in manifest.shards]
     yield terminal.table(("shard", *figures), rows, right=range(1, 4))
     if histograms := lengths.text(manifest.lengths):
@@ -218,7 +214,7 @@ def work(argv: Sequence[str] | None, prog: str) -> int:
     given, rest = parser(prog).parse_known_args(argv)
     if rest:
         given.parser.error(given.parser.unknown(rest))
-    return checked(given.parser, COMMANDS[given.command], given).run()
+    return checked(given.parser, COMMANDS[given.command], given).tell("shards")
 
 
 if __name__ == "__main__":

@@ -196,12 +196,12 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
     """Return the model of `model.distill` as sentence-transformers loads it, and the number of its embeddings."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
-    from clearspan.common.encoder.library import load
+    from clearspan.common.encoder.library import load_with_library
 
     try:
         listed = read_modules(folder)
         _checked_tokenizer(listed[0].folder if listed else folder, tokenizer)
-        model = load(folder).modules
+        model = load_with_library(folder).modules
     except (RecipeError, EncoderError) as error:
         raise RecipeError(str(error).replace("model.path", "model.distill", 1)) from None
     model.truncate_dim, first = None, model[0]

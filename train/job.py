@@ -37,7 +37,7 @@ from clearspan.train.engine.signals import leave_to_rank_0
 from clearspan.train.estimate import describe
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.learner import Learner
-from clearspan.train.recipe import load, to_yaml
+from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.validation import HeldOutExamples
 
@@ -97,7 +97,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     Raises:
         RecipeError: the recipe cannot work with its data, model or device.
     """
-    recipe = load(name_or_file, overrides)
+    recipe = load_recipe(name_or_file, overrides)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     precision = resolve_precision(recipe, resume)

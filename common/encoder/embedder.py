@@ -62,7 +62,8 @@ class Embedder:
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
-        self._encode, self._cache = encode, cache
+        self._encode = encode
+        self._cache = cache
         self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
@@ -98,7 +99,7 @@ class Embedder:
             self.constant = (num_texts, different)
 
     def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
+        """Embed new texts; return blocks of embeddings (n, dim), and text -> row number, counted through all blocks."""
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)
@@ -127,8 +128,9 @@ class Embedder:
         warnings = [f"{num} of {self.num_texts} embeddings {problem}" for num, problem in kinds if num]
         if self.constant:
             texts, different = self.constant
+            embeddings = "embedding" if different == 1 else "embeddings"
             warnings.append(
-                f"{texts:,} different texts have {different:,} different embedding{'s' * (different > 1)}: the model "
+                f"{texts:,} different texts have {different:,} different {embeddings}: the model "
                 "is (nearly) constant, so its scores say nothing: it may have collapsed in training, or be damaged"
             )
         return warnings + (self._cache.warnings if self._cache else [])

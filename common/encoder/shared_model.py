@@ -24,14 +24,14 @@ from clearspan.common.model_folder import EncoderError, refusing
 
 
 def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
-    """Send a message and arrays."""
+    """Send a message, which JSON can hold, and arrays of any dtype and shape."""
     connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
     for array in arrays:
         connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return a message and its arrays, which are flat.
+    """Receive what `send` sent: return the message and its arrays, each flattened.
 
     Raises:
         EOFError, OSError: the other side has closed the connection.

@@ -57,7 +57,8 @@ class Copied:
             ShardError: a shard is damaged.
         """
         order = np.argsort(rows, kind="stable")
-        wanted, parts = rows[order], list[pa.RecordBatch]()
+        wanted = rows[order]
+        parts = list[pa.RecordBatch]()
         for number in np.unique(np.searchsorted(self._ends, wanted, side="right")):
             shard = self._dataset.shards[number]
             first = int(self._ends[number]) - shard.examples

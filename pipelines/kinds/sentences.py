@@ -22,6 +22,7 @@ import pyarrow as pa
 from annotated_types import Ge, Le, Lt
 
 from clearspan.common.options import Flag
+from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
@@ -154,7 +155,7 @@ class Sentences(Augmenting, TextKind):
             "language": self.rules,
             "segmenter": f"sentencex {metadata.version('sentencex')}" if self.rules else None,
             "del_token": bool(self.special_tokens),
-            "augmentation": augmentation.options() if augmentation else None,
+            "augmentation": {**augmentation.options(), "words": word_starts.VERSION} if augmentation else None,
             "views": self.views if augmentation else 0,
             "augment_seed": self.augment_seed if augmentation else None,
         }

@@ -20,11 +20,12 @@ import numpy as np
 from annotated_types import Ge
 
 from clearspan.common import same_text, words
+from clearspan.common.command import Command, Result
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.folder import device_of, load_folder
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError
@@ -52,7 +53,7 @@ AMONG = "search among this many texts, chosen by their hashes (default: all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(ChoiceOptions):
+class Mine(ChoiceOptions, Command):
     """The command `mine`."""
 
     name: ClassVar[str] = "mine"
@@ -194,7 +195,7 @@ class Mine(ChoiceOptions):
         if compute.device != "cpu":
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         try:
-            return load(Path(self.model), self.pooling, compute.device, compute.precision)
+            return load_folder(Path(self.model), self.pooling, compute.device, compute.precision)
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
 
@@ -217,7 +218,7 @@ def _sha256(folder: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class MiningSummary:
+class MiningSummary(Result):
     """Result of a run.
 
     Attributes:

@@ -183,7 +183,7 @@ def own_format(spec: str) -> Format:
 
 
 def _loaded(spec: str) -> Format:
-    named = plugins.load(spec, Format, "an input format")
+    named = plugins.load_class(spec, Format, "an input format")
     try:
         return named()
     except Exception as error:  # the user's code may raise anything

@@ -38,7 +38,8 @@ class Answers:
         Raises:
             ShardError: a shard is damaged.
         """
-        right, ranks = _right_rows(texts, queries), []
+        right = _right_rows(texts, queries)
+        ranks = []
         for query, (rows, _) in zip(queries, found, strict=True):
             of_query = right.get(query.text, set())
             ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))
@@ -80,6 +81,7 @@ def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]
         contents = batch.column("text").to_pylist() if "text" in names and by_text else [None] * len(ids)
         for row, (identity, name, text) in enumerate(zip(ids, shown, contents, strict=True), start=start):
             named = by_id.get(str(identity if name is None else name), []) if by_id else []
-            for query in (*named, *by_hash.get(identity, ()), *(by_text.get(text.strip(), ()) if text else ())):
+            of_text = by_text.get(text.strip(), ()) if text else ()
+            for query in (*named, *by_hash.get(identity, ()), *of_text):
                 right.setdefault(query, set()).add(row)
     return right

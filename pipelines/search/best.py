@@ -25,7 +25,8 @@ class Best:
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
-        self._top, self._shifts = top, shifts
+        self._top = top
+        self._shifts = shifts
         self._least = np.full(len(shifts), np.nextafter(np.float32(above), np.float32(np.inf)), np.float32)
         self._query = np.empty(0, np.int64)
         self._score = np.empty(0, np.float64)

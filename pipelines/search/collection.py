@@ -29,7 +29,7 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.models import load_model
 from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
@@ -143,10 +143,16 @@ class Collection:
     def __init__(
         self, texts: Texts, model: str | None, weight: float, words: Words, device: str, prompt_name: str | None = None
     ) -> None:
-        self.folder, self.folders = texts.folders[0], list(texts.folders)
-        self.model, self.weight, self.words, self.prompt_name = model, weight, words, prompt_name
+        self.folder = texts.folders[0]
+        self.folders = list(texts.folders)
+        self.model = model
+        self.weight = weight
+        self.words = words
+        self.prompt_name = prompt_name
         self.options = options_of(texts.datasets[0])
-        self.texts, self._device, self._lock = texts, device, threading.Lock()
+        self.texts = texts
+        self._device = device
+        self._lock = threading.Lock()
 
     @classmethod
     @checked
@@ -286,7 +292,8 @@ class Collection:
         prompt_name: str | None = None,
     ) -> Ranked:
         """Return what `search` does as rows and scores, whose hits `texts.hits` reads."""
-        asked, weight = check_queries(queries), self.weight if weight is None else weight
+        asked = check_queries(queries)
+        weight = self.weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
         if not 0 <= weight <= 1:
@@ -312,6 +319,8 @@ class Collection:
 
     @functools.cached_property
     def _index(self) -> Index:
+        if stemmer := self.words.stemmer:
+            check_extra("search", "Stemmer", what=f"--stemmer {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property

@@ -47,7 +47,10 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
         entries["content"] = _mixed(hashes[:, 1::2])
         return entries
     tokens = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    entries["content"] = tokens[0].view(np.uint64) if len(tokens) == 1 else keyed.mix(*tokens) if tokens else 0
+    if len(tokens) == 1:
+        entries["content"] = tokens[0].view(np.uint64)
+    else:
+        entries["content"] = keyed.mix(*tokens) if tokens else 0
     return entries
 
 

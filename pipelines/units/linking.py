@@ -86,7 +86,8 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
         return groups
     order, firsts = _by_text(members)
     ordered = members[order]
-    names, smallest = ordered["text"][firsts], np.minimum.reduceat(ordered["group"], firsts)
+    names = ordered["text"][firsts]
+    smallest = np.minimum.reduceat(ordered["group"], firsts)
     places = np.minimum(np.searchsorted(names, groups), len(names) - 1)
     renamed: np.ndarray = np.where(names[places] == groups, smallest[places], groups)
     return renamed
@@ -149,7 +150,8 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
     unresolved = np.unique(np.append(replies["text"], replies["group"]))
     entries = np.zeros(len(named) + len(unresolved), SIZE)
     entries["group"] = np.append(named, unresolved)
-    entries["rows"][: len(named)], entries["unresolved"][len(named) :] = rows, True
+    entries["rows"][: len(named)] = rows
+    entries["unresolved"][len(named) :] = True
     return entries
 
 
@@ -158,7 +160,8 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
     rows that are wanted.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)
-    unresolved, rows = np.bincount(group, sizes["unresolved"]) > 0, np.bincount(group, sizes["rows"])
+    unresolved = np.bincount(group, sizes["unresolved"]) > 0
+    rows = np.bincount(group, sizes["rows"])
     chosen: np.ndarray = (~unresolved & (rows <= max(SMALL, OF_WANTED * wanted)))[group]
     return chosen
 

@@ -74,7 +74,8 @@ class Banding:
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
     """Return what a unit keeps of examples, (n,) DESCRIBED, by ids (n,) int64 and sketches (n, NUM_HASHES) int64."""
     entries = np.empty(len(ids), DESCRIBED)
-    entries["id"], entries["code"] = ids, (sketches & 0xFF).astype(np.uint8)
+    entries["id"] = ids
+    entries["code"] = (sketches & 0xFF).astype(np.uint8)
     return entries
 
 

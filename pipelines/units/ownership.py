@@ -26,9 +26,8 @@ def fruitless(folder: str, plan: bytes) -> list[str]:
     if not planning.is_plan(plan):
         return []
     names = [name for name in storage.tree(folder) if not name.startswith(".")]
-    known = {
-        f"{part}{name}": sha256 for part in ("", f"{held_out.FOLDER}/") for name, sha256 in _resources(plan).items()
-    }
+    of_plan = resources(json.loads(plan)["fingerprint"])
+    known = {f"{part}{name}": sha256 for part in ("", f"{held_out.FOLDER}/") for name, sha256 in of_plan.items()}
     sha256 = planning.sha256_of(plan)
     for name in names:
         if match := RESULT.fullmatch(name):
@@ -43,10 +42,6 @@ def fruitless(folder: str, plan: bytes) -> list[str]:
     if not all(_is_own(folder, name, known) for name in others):
         return []
     return sorted(names, key=planning.NAME.__eq__)
-
-
-def _resources(plan: bytes) -> dict[str, str]:
-    return resources(json.loads(plan)["fingerprint"])
 
 
 def _is_own(folder: str, name: str, known: Mapping[str, str]) -> bool:

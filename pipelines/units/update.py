@@ -157,7 +157,10 @@ def replace(folder: str) -> None:
             (target / name).unlink()
     for path in beside.iterdir():
         if path.name not in (MANIFEST, ASIDE_DONE):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     for name in (MANIFEST, ASIDE_DONE):
         (beside / name).unlink()
     beside.rmdir()

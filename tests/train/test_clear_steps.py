@@ -10,7 +10,7 @@ from clearspan.train.build import build_learner
 from clearspan.train.config.options import ALL
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.model.masking import Masked, mask
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 
 RECIPE = "clear-subs+del-span"
 ONE_MICRO_BATCH = "training.gradient_accumulation_steps=1"
@@ -21,7 +21,7 @@ def test_the_budget_holds_every_forward_and_not_much_more(
     tiny_clear: list[str], sentences_folder: Path, sentences: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the manifest and a sample say of lengths, against 30 micro-batches of 64 sentences and their views."""
-    recipe = load(RECIPE, [*tiny_clear, "output=o", "data.text.batch_size=64", ONE_MICRO_BATCH])
+    recipe = load_recipe(RECIPE, [*tiny_clear, "output=o", "data.text.batch_size=64", ONE_MICRO_BATCH])
     learner, _, sizes = build_learner(recipe, {"text": Dataset(sentences_folder)}, 1, False)
     size = sizes[ALL]
     stream = ExampleStream("text", Dataset(sentences_folder), 64, 0, 100)

@@ -19,7 +19,7 @@ from clearspan.train.engine.tracking import Clock
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import ContrastiveObjective, Encoded
 from clearspan.train.objectives._gradient_caching import cache, joined
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from tests.train.ranks import run_on_ranks
 
 EXAMPLES, MICRO_BATCHES = 64, 8
@@ -50,7 +50,7 @@ def recipes(
 def made(overrides: Sequence[str], rank: int = 0, ranks: int = 1) -> tuple[Learner, Feed, Recipe]:
     """Of CLEAR's recipe where its objective is asked for, else of `demo`."""
     name = CLEAR if any("objectives.clear." in one for one in overrides) else "demo"
-    recipe = load(name, [*overrides, "output=o"])
+    recipe = load_recipe(name, [*overrides, "output=o"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, _ = build_learner(recipe, datasets, ranks, False)
     return learner, build_feed(recipe, datasets, learner, rank, ranks), recipe

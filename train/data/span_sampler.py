@@ -100,7 +100,8 @@ class SpanConfig:
         """Return mean and variance of one document's positive tokens."""
         anchor, anchor_variance = _beta_moments(self.anchor_beta)
         mean, variance = _beta_moments(self.positive_beta)
-        width, count = self.max_span - self.min_span, self.num_positives
+        width = self.max_span - self.min_span
+        count = self.num_positives
         spread = count * variance
         if self.positives == "subsuming":  # length min + width x y in an anchor of min + width x
             spread = (count * mean) ** 2 * anchor_variance + (anchor_variance + anchor**2) * spread

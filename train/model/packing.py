@@ -20,10 +20,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common.encoder.packing import Packed
-from clearspan.shards import keyed
-
-_GOLDEN_INVERSE = (pow(keyed.GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
-"""The number whose product with `keyed.GOLDEN` is 1 in int64."""
+from clearspan.shards import keyed, rolling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,17 +41,15 @@ class TokenSlices:
         """Return a hash of each slice's tokens, (N,) int64: equal slices have equal keys, and others, as good as
         surely, different ones.
 
-        The hash is a polynomial in an odd number modulo 2^64 whose coefficients are hashes of the tokens. Prefix sums
-        give it for all slices in one pass over `tokens`, however they overlap, without waiting for the device.
+        The hash is `shards.rolling`'s of the hashes of the tokens: one pass over `tokens` gives it for all slices,
+        however they overlap, without waiting for the device.
         """
-        base = self.starts.new_full((len(self.tokens) + 1,), keyed.GOLDEN)
-        base[0] = 1
-        inverse = torch.full_like(base, _GOLDEN_INVERSE)
-        inverse[0] = 1
-        terms = torch.as_tensor(keyed.mix(self.tokens.long())) * base.cumprod(0)[:-1]
+        size = len(self.tokens) + 1
+        base, inverse = (rolling.powers(self.starts.new_empty(size), of) for of in (keyed.GOLDEN, rolling.INVERSE))
+        terms = torch.as_tensor(keyed.mix(self.tokens.long())) * base[:-1]
         sums = torch.cat([terms.new_zeros(1), terms.cumsum(0)])
-        polynomial = (sums[self.starts + self.lengths] - sums[self.starts]) * inverse.cumprod(0)[self.starts]
-        return torch.as_tensor(keyed.mix(polynomial, self.lengths))
+        hashes = rolling.hashes(sums, inverse, self.starts, self.starts + self.lengths)
+        return torch.as_tensor(keyed.mix(hashes, self.lengths))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,9 +89,9 @@ def read_source(folder: Path) -> ModelSource:
         WordWeights,
     )
 
-    from clearspan.common.encoder.library import load
+    from clearspan.common.encoder.library import load_with_library
 
-    model = load(folder).modules
+    model = load_with_library(folder).modules
     weighting = next((module for module in list(model)[1:2] if isinstance(module, WordWeights)), None)
     first, *after = (module for module in model if module is not weighting)
     table = first.embedding.weight.detach().float() if isinstance(first, StaticEmbedding) else None

@@ -135,7 +135,8 @@ def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether views can be made on the fly, or the recipe asks for that by naming synonyms."""
     if config.synonyms:
         return True
-    augmentation, dataset = config.augmentation, setting.dataset
+    augmentation = config.augmentation
+    dataset = setting.dataset
     if augmentation.substitutes and PUBLISHED not in dataset.files:
         return False
     return not augmentation.deletes or _tokenizer(dataset).token_to_id(DEL) is not None
@@ -170,7 +171,8 @@ class StoredViews:
     """Two of the shards' views; of more than two a pair that is drawn by (seed, epoch, sentence)."""
 
     def __init__(self, count: int, setting: Setting) -> None:
-        self.count, self.setting = count, setting
+        self.count = count
+        self.setting = setting
         self.columns = [f"view_{view}" for view in range(count)]
 
     def notes(self, epochs: float) -> list[str]:
@@ -209,7 +211,8 @@ class FreshViews:
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
                 "again with `clearspan sentences --del-token`"
             )
-        self.setting, self.augmenter = setting, Augmenter(augmentation, tokenizer, synonyms)
+        self.setting = setting
+        self.augmenter = Augmenter(augmentation, tokenizer, synonyms)
         self.unread = stored if config.views == "auto" else 0
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -237,7 +240,8 @@ class Clear(ContrastiveObjective):
 
     def __init__(self, config: ClearConfig, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.pools, self.views = config.pool == "mean", views
+        self.pools = config.pool == "mean"
+        self.views = views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod

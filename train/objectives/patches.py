@@ -115,7 +115,8 @@ class PatchContrast(ContrastiveObjective):
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
         values, labels = self.modality.collate(rows, keyed.mix(keys[:, None], np.arange(self.modality.views)))
-        if len(wrong := np.flatnonzero((labels < 0) | (labels >= len(self.classes)))):
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(self.classes)))
+        if len(wrong):
             raise ShardError(
                 f"data.{rows.dataset}: example {rows.ids[wrong[0]]} has the label {labels[wrong[0]]}, but there are "
                 f"{len(self.classes)} classes: run the pipeline again"

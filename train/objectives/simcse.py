@@ -123,7 +123,9 @@ class SimCSE(ContrastiveObjective):
                 f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
             )
         names = setting.sample.schema.names if setting.sample is not None else []
-        sorts = () if config.positives == "dropout" else ("positive", "negative")[: 2 if config.negatives else 1]
+        sorts: list[str] = []
+        if config.positives != "dropout":
+            sorts = ["positive", "negative"] if config.negatives else ["positive"]
         return cls(config, setting, ["tokens", *(name for sort in sorts for name in of_sort(sort, names))])
 
     @property
@@ -142,7 +144,8 @@ class SimCSE(ContrastiveObjective):
     def notes(self, epochs: float) -> list[str]:
         if not self.paired:
             return self.same_passes()
-        place, lengths = f"objectives.{self.name}", self.setting.dataset.manifest.lengths
+        place = f"objectives.{self.name}"
+        lengths = self.setting.dataset.manifest.lengths
         lines = []
         if 1 < self.config.negatives > len(self.sources["negative"]):
             has = len(self.sources["negative"]) or "none"
@@ -163,7 +166,8 @@ class SimCSE(ContrastiveObjective):
             return self.setting.length_moments(column, self.capacity)
         # A drawn text is one of all columns' texts: an absent one is drawn only by a row that has too few.
         moments = [self.setting.length_moments(source, self.capacity) for source in sources]
-        lengths, rows = self.setting.dataset.manifest.lengths, max(1, self.setting.dataset.num_examples)
+        lengths = self.setting.dataset.manifest.lengths
+        rows = max(1, self.setting.dataset.num_examples)
         present = sum(1 - lengths.get(source, {}).get("0", 0) / rows for source in sources) or 1.0
         mean = sum(mean for mean, _ in moments) / present
         return mean, sum(variance + own**2 for own, variance in moments) / present - mean**2
@@ -175,7 +179,8 @@ class SimCSE(ContrastiveObjective):
     def collate(self, rows: Rows) -> Columns:
         columns: Columns = {"tokens": rows.columns["tokens"]}
         for sort, purpose in DRAWN.items():
-            if stored := [rows.ragged(name) for name in self.sources[sort]]:
+            stored = [rows.ragged(name) for name in self.sources[sort]]
+            if stored:
                 count = self._drawn(sort)
                 taken = drawn(stored, self.setting.keys(rows.epoch, rows.ids, purpose), count)
                 columns |= dict(zip(numbered(sort, count), taken, strict=True))

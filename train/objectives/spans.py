@@ -64,7 +64,8 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tokens") -> tuple[Spans, Tensor, Tensor]:
     """Return a batch's spans, each document's first token (B,) behind its prompt and its randomness key (B,)."""
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
-    tokens, before = batch.lists(column), setting.prompt_tokens.get(column, 0)
+    tokens = batch.lists(column)
+    before = setting.prompt_tokens.get(column, 0)
     return sample(tokens.lengths - before, keys, sampler, setting.capacity), tokens.offsets[:-1] + before, keys
 
 

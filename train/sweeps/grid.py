@@ -162,7 +162,7 @@ LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Options):
-    """The command `sweep`."""
+    """Options of the command `sweep`."""
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
     output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR", output=True)]

@@ -27,7 +27,7 @@ from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -74,7 +74,7 @@ def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
         RecipeError: it cannot work; the message names the run.
     """
     with naming(run.name):
-        return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
+        return load_recipe(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
 
 
 def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
