@@ -1,7 +1,7 @@
 """The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
 
 BM25 takes any `WordFunction`: a function of a text, with a key that names the indexes that are kept of its words. The
-one that commands use is `Words`. Stemmers are those of Snowball, by PyStemmer (extra `search`). Workers of pipelines import only `words`.
+one that commands use is `Words`. Stemmers are those of Snowball, by PyStemmer (extra `search`).
 """
 
 import dataclasses
