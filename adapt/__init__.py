@@ -1,4 +1,4 @@
-"""Texts of the user's own -> what finds them best: a model, BM25 or both, with a verdict and vectors to search.
+"""Find the best search for a user's texts: a model, BM25 or both, with a verdict and vectors to search.
 
 In the order of the work:
 

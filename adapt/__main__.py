@@ -4,29 +4,30 @@
                      take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
                      the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
-Where a text has a title, the two are a pair: training teaches the title to find its text, and not those that the model
-as it is takes for it, which are mined from the whole collection. Without titles it trains on crops of the texts.
-Without --model it trains a static encoder from the texts alone, with `--model static:DIR` one that begins with the
-vectors that the encoder in DIR gives to single tokens.
+A text and its title are a pair: training teaches the title to find its text rather than hard negatives, wrong texts
+that the untrained model ranks high, which are mined from the whole collection. Without titles it trains on crops of the
+texts. Without --model it trains a static encoder from the texts alone; with `--model static:DIR`, one that starts from
+the vectors of single tokens by the encoder in DIR.
 
 A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
-candidate, and the weight of each model beside BM25. The verdict is of the other half: its titles, or crops, find their
-texts among all texts of the collection. It compares the trained model with what needs no training: BM25, the given
-model as it is, and each of them beside BM25. `--queries FILE` judges by questions of your own too; from 50 on, they
-decide.
+candidate, and the weight of each model beside BM25. The other half is judged: its titles, or crops, find their texts
+among all texts of the collection. The verdict compares the trained model with systems that need no training: BM25, the
+given model as it is, and each model beside BM25. `--queries FILE` also judges by your own questions; if there are 50 or
+more, they decide.
 
-DIR holds what won, ready for use: `clearspan search DIR "..."` needs nothing else.
+DIR holds the winner, ready for use: `clearspan search DIR "..."` needs nothing else.
 
-A model that has prompts, such as E5, gets its own in every step: that of queries before a title, that of documents
-before a text. Crops of texts, and static encoders, have none.
+A model with prompts, such as E5, gets them in every step: its query prompt before a title, its document prompt before a
+text. Crops of texts, and static encoders, have no prompts.
 
 Each step is a command of this project, printed before it runs. The same command continues where it stopped, unless a
-text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. What a finished
-command left is checked before it is used again, and made again if it is damaged or gone.
+text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. The output of a
+finished command is checked before it is used again, and made again if it is damaged or missing.
 """
 
 import signal
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from clearspan.adapt import recipe
 from clearspan.adapt.delivery import announce, deliver, finish
@@ -34,13 +35,12 @@ from clearspan.adapt.enough import check_inputs, check_kept
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
-from clearspan.adapt.running import run
+from clearspan.adapt.running import run_step
 from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.commands import CommandError
-from clearspan.common.failures import Failure, report
-from clearspan.common.options import run as run_command
 
 PROG = "python -m adapt"
 EXAMPLE = """examples:
@@ -51,39 +51,45 @@ EXAMPLE = """examples:
 """
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "adapt", "description": __doc__, "epilog": EXAMPLE}
-    return run_command(Adapt, work, argv, prog, (ValueError, OSError), **frame)
+@dataclass(frozen=True, kw_only=True)
+class AdaptCommand(Adapt, Command):
+    """The command `adapt`."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "adapt"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+
+    def run(self) -> Result:
+        """Run the steps; the exit code is a failed step's."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
+        try:
+            state = read_state(self)
+            self.check()
+            options = with_precision(self, state)
+            keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
+            recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
+            if options.dry_run:
+                every = [*steps(options), embedding(options)]
+                terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
+                return Printed()
+            if "texts" not in state["steps"]:
+                check_inputs(options)
+                check_kept(options)
+            with files.locked(options.output):
+                for step in steps(options):
+                    run_step(step, state, options)
+                outcome = decide(Verdicts.read(options.output / VERDICT))
+                announce(outcome)
+                deliver(outcome, state, options)
+                run_step(embedding(options), state, options)
+                finish(outcome, state, options)
+        except CommandError as error:
+            return Printed(code=error.code, failure=terminal.one_line(error))
+        return Printed()
 
 
-def work(options: Adapt) -> int:
-    """Run the steps; return the exit code: a failed step's, 2 for bad usage, 130 if interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
-    try:
-        state = read_state(options)
-        options.check()
-        options = with_precision(options, state)
-        keys, is_static = recipe_keys(options, options.output / "texts"), options.trains_static
-        recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
-        if options.dry_run:
-            every = [*steps(options), embedding(options)]
-            terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
-            return 0
-        if "texts" not in state["steps"]:
-            check_inputs(options)
-            check_kept(options)
-        with files.locked(options.output):
-            for step in steps(options):
-                run(step, state, options)
-            outcome = decide(Verdicts.read(options.output / VERDICT))
-            announce(outcome)
-            deliver(outcome, state, options)
-            run(embedding(options), state, options)
-            finish(outcome, state, options)
-    except CommandError as error:
-        report(Failure("adapt", terminal.one_line(error), error.code))
-        return error.code
-    return 0
+main = AdaptCommand.main
 
 
 if __name__ == "__main__":

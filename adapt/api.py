@@ -26,9 +26,9 @@ class Adapted:
         winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
         weight: the weight of its model beside BM25: 0 for BM25 alone, None for the model alone.
         difference: the trained system's MRR minus the untrained one's, in points; low, high: its 95 % interval.
-        task: what finds the texts: `titles`, `crops` of texts without titles, or `questions`.
-        num_queries: number of these.
-        num_texts: number of texts among which they find theirs.
+        task: the kind of queries: `titles`, `crops` of texts without titles, or `questions`.
+        num_queries: number of queries.
+        num_texts: number of texts that are ranked for each query.
         mrr: MRR in percent of each system, best first.
         others: the same figures of the verdict that did not decide, by its task, if there were questions.
         sentence: the outcome in words.
@@ -50,7 +50,7 @@ class Adapted:
 
     @property
     def model(self) -> Path:
-        """The model of the winner, a folder that sentence-transformers loads; of BM25 alone, the best untrained one."""
+        """The folder of the winner's model, or of the best untrained model if BM25 alone wins."""
         return self.folder / "model"
 
 
@@ -69,7 +69,7 @@ def adapt(
 
     Args:
         inputs: files, folders and globs.
-        output: a new or empty folder, or that of the same call to continue.
+        output: a new or empty folder, or the folder of the same call to continue.
         model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that begins with its
             vectors; None: a static encoder from the texts alone.
         overrides: recipe keys to change.

@@ -1,7 +1,7 @@
-"""Deliver what won: DIR/model, DIR/search.json, the report and the lines of the verdict.
+"""Deliver the winner: DIR/model, DIR/search.json, the report and the lines of the verdict.
 
-The model is copied before the collection is embedded with it. A copy of another model than the verdict's, from before
-questions were added, is replaced together with its vectors.
+The model is copied before the collection is embedded with it. If questions that were added change the winner, the old
+copy is replaced together with its vectors.
 """
 
 import shlex
@@ -68,7 +68,7 @@ def announce(outcome: Outcome) -> None:
 
 
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
-    """Write what a search needs, the report and the verdict; print where they are."""
+    """Write the files that a search needs, the report and the verdict; print their paths."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
     words = {"stemmer": options.stemmer, "prompt_name": prompt_name, "id_field": options.id_field}

@@ -1,9 +1,9 @@
-"""Tell what would stop the command late, before any work: too few texts for a verdict, and fields that are not there.
+"""Check before any work for problems that would stop the command late: too few texts for a verdict, missing fields.
 
-    inputs ──> number of their first records x held-out fraction ──> are enough held out, but for chance?
+    inputs ──> number of their first records x held-out fraction ──> are enough held out, on average?
     DIR/texts ──> the two halves of its held-out part ──> are enough of them different, and long enough?
 
-Hashes decide which texts are held out, so that their number is known only when the dataset is written.
+Hashes decide which texts are held out, so their exact number is known only when the dataset is written.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ from clearspan.shards import held_out
 NEEDED = 2 * FEWEST_TEXTS
 """Fewest held-out texts: one half of them chooses, the other one is judged."""
 SURE = 2 * NEEDED
-"""Number of texts to hold out so that both halves, which hashes decide, have enough of them in all likelihood."""
+"""Number of texts to hold out so that both halves are very likely to have enough of them."""
 LOOKED_AT = 1000
-"""Number of records that are looked at for the fields to keep."""
+"""Number of records in which the fields to keep are looked for."""
 MOST_HELD_OUT = 0.5
-"""Largest held-out fraction that is advised."""
+"""Largest held-out fraction that a message suggests."""
 
 
 def check_inputs(options: Adapt) -> None:
     """Raise UsageError if the inputs have too few texts for a verdict.
 
-    Inputs that cannot be read pass: the command that reads them says why.
+    Inputs that cannot be read pass, since the command that reads them later reports the problem.
     """
     fraction = options.holdout_fraction
     least = math.ceil(round(NEEDED / fraction, 6))
@@ -61,9 +61,11 @@ def num_first(options: Adapt, most: int) -> int:
         PipelineError, ValueError: an input cannot be read.
     """
     reading = dataclasses.replace(_reading(options), columns=(options.titles,) if options.titles else ())
-    found = find_inputs(options.inputs, reading)
+    inputs = find_inputs(options.inputs, reading)
     records = (
-        record for entry in found.files for record in first_records(found.root, [entry], reading, most, any_format=True)
+        record
+        for entry in inputs.files
+        for record in first_records(inputs.root, [entry], reading, most, any_format=True)
     )
     return sum(1 for _ in itertools.islice(filter(_is_text, records), most))
 
@@ -78,8 +80,8 @@ def check_kept(options: Adapt) -> None:
         check_names(options.kept)
         names = [split(word)[0] for word in options.kept]
         reading = dataclasses.replace(_reading(options), keep=tuple(names))
-        found = find_inputs(options.inputs, reading)
-        records = first_records(found.root, found.files, reading, LOOKED_AT, any_format=True)
+        inputs = find_inputs(options.inputs, reading)
+        records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
     except ValueError as error:
         raise UsageError(str(error)) from None
     except PipelineError:

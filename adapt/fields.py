@@ -14,19 +14,20 @@ from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
-from clearspan.pipelines.readers import TABLES, first_records
+from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import chosen, named, plain
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Input, Inputs, Reading, Record
 from clearspan.pipelines.units.plan import find_inputs
 
 SAMPLE = 1000
-"""Number of records that are looked at, spread over all files."""
+"""Number of records that are read to find titles, spread over all files."""
 MIXED = 0.01
-"""Part of the bytes in files of another kind from which the inputs are a mixture."""
+"""Fraction of the bytes in deviating files above which the inputs count as a mixture."""
 KEPT = (IDS, LINKS)
 """Usual names of the fields that a hit should show beside its title: one of each group."""
 KEPT_FILES = 16
-"""Number of files whose first records are looked at for these."""
+"""Number of files in whose first records these fields are looked for."""
 NAMED = 3
 """Number of files that a message names."""
 Names = tuple[str, str]
@@ -34,7 +35,7 @@ Names = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Titles:
-    """Titles of inputs.
+    """The names under which inputs have titles and texts.
 
     Attributes:
         names: the names of title and text; None without titles.
@@ -47,7 +48,7 @@ class Titles:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file, the names of title and text that most of its first records have, and in how many of how many."""
+    """A file, and the names of title and text that most of its first records have: `titled` of `records` records."""
 
     entry: Input
     names: Names | None
@@ -56,8 +57,9 @@ class _File:
 
 
 def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
-    """Find the title and the text, by usual names (`kinds.pairs`), that the first records of every file have. Inputs
-    that cannot be read have none: the command that reads them says why.
+    """Find the names of title and text, among the usual ones (`kinds.pairs`), in the first records of every file.
+
+    For inputs that cannot be read, return no titles: the command that reads them later reports the problem.
 
     Raises:
         UsageError: some files have them, and others have none or other ones.
@@ -83,12 +85,14 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Look at the first records of the files, of more than SAMPLE files at those that are spread evenly."""
+    """Read the first records of each file, or of an evenly spread sample if there are more than SAMPLE files."""
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
     for entry in entries[::step]:
         try:
-            records = first_records(found.root, [entry], reading, number) if entry.format in TABLES else []
+            records = (
+                first_records(found.root, [entry], reading, number) if format_named(entry.format).has_fields else []
+            )
         except PipelineError:  # it lacks the columns, or is damaged
             records = []
         pairs: dict[tuple[str, ...], Counter[tuple[str, ...]]] = {}  # in small letters -> as records write them
@@ -123,15 +127,16 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
 
 
 def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
-    """Return the fields by which a user knows a text again, an id and a link, that the first records have. Inputs that
-    cannot be read have none: the command that reads them says why.
+    """Return the usual fields for an id and for a link that the first records have, by which a user recognizes a text.
+
+    For inputs that cannot be read, return none: the command that reads them later reports the problem.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
         found = find_inputs(inputs, reading)
     except (PipelineError, ValueError):
         return ()
-    tables = [entry for entry in found.files if entry.format in TABLES][:KEPT_FILES]
+    tables = [entry for entry in found.files if format_named(entry.format).has_fields][:KEPT_FILES]
     kept: list[str] = []
     for group in KEPT:
         for name in group:

@@ -2,28 +2,28 @@
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything that the verdict depends on: of the same inputs it is not made
-again. Embeddings come from the cache where mining or an earlier call has computed them.
+The file is sealed, and holds a fingerprint of everything that the verdict depends on: for the same inputs, the verdict
+is not computed again. Embeddings that mining or an earlier call has computed come from the cache.
 """
 
 import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.options import Flag, Options
-from clearspan.common.options import run as run_command
+from clearspan.common.options import Flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.stemming import STEMMERS
@@ -38,8 +38,13 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judging(Options):
-    """The command."""
+class Judging(Command):
+    """Options of the judge's command."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "judge"
+    description: ClassVar[str] = __doc__
+    expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
     trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
@@ -58,10 +63,15 @@ class Judging(Options):
         untrained = [Entrant(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
         return [Entrant(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
 
+    def run(self) -> Result:
+        """Reach the verdicts, unless the file has verdicts on the same inputs."""
+        reach_verdicts(self)
+        return Printed()
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """The content of the file: the verdict on held-out texts, and that on the user's questions, if there are any."""
+    """The content of verdict.json: the verdict on held-out texts, and the one on the user's questions, if any."""
 
     held_out: Verdict
     questions: Verdict | None = None
@@ -83,18 +93,13 @@ class Verdicts:
         return cls(Verdict.from_json(record["held_out"]), questions and Verdict.from_json(questions))
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "judge", "description": __doc__}
-    return run_command(Judging, work, argv, prog, (DataError, EncoderError, ValueError, OSError), **frame)
-
-
-def work(options: Judging) -> int:
+def reach_verdicts(options: Judging) -> None:
     """Reach the verdicts, unless the file has verdicts on the same inputs."""
     inputs = fingerprint(options)
     if options.output.is_file():
         try:
             if unseal(options.output.read_bytes())["inputs"] == inputs:
-                return 0
+                return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is reached again")
     judged = functools.partial(
@@ -112,7 +117,6 @@ def work(options: Judging) -> int:
     questions = judged(options.queries) if options.queries else None
     found = {"held_out": held_out.to_json(), "questions": questions and questions.to_json()}
     files.write_bytes(options.output, seal(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
-    return 0
 
 
 def fingerprint(options: Judging) -> str:
@@ -124,6 +128,9 @@ def fingerprint(options: Judging) -> str:
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
     return digest(version=VERSION, models=models, data=parts, queries=queries, **how)
+
+
+main = Judging.main
 
 
 if __name__ == "__main__":

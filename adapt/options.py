@@ -36,7 +36,7 @@ PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name,
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Options):
-    """The command `adapt`."""
+    """Options of the command `adapt`."""
 
     overrides: Annotated[
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
@@ -62,7 +62,7 @@ class Adapt(Options):
     quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
 
     def check(self) -> None:
-        """Raise UsageError for options that do not fit together, with each other or with the texts."""
+        """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
             raise UsageError(f"--queries {self.queries}: no such file")
         if self.stemmer:
@@ -103,7 +103,7 @@ class Adapt(Options):
 
     @property
     def alone(self) -> str:
-        """The option by which the texts have no titles; "": none."""
+        """The option with which the user says that the texts have no titles; "" if there is none."""
         return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
 
     @functools.cached_property
@@ -143,7 +143,7 @@ class Adapt(Options):
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
     def precision_of(self, model: Path) -> str | None:
-        """Return the option `--precision` of a command that embeds by a model; None: a static one, which has none."""
+        """Return the value of `--precision` for a command that embeds with a model; None for a static model."""
         made_here = self.starts and model == self.base
         return None if made_here or static.reads(model) else self.precision
 
@@ -167,7 +167,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def kept(self) -> tuple[str, ...]:
-        """The fields that hits show: the given ones, or those that the inputs have under usual names."""
+        """The fields that hits show: from `--keep-fields`, or the fields with usual names in the inputs."""
         from clearspan.adapt.fields import find_kept
 
         if self.keep_fields:
@@ -177,7 +177,7 @@ class Adapt(Options):
 
     @property
     def id_field(self) -> str | None:
-        """The field of a text's id: the first that is kept, apart from the title."""
+        """The field of a text's id: the first kept field other than the title; None if there is none."""
         from clearspan.pipelines.kinds.kept_fields import split
 
         names = [split(word)[0] for word in self.kept]

@@ -1,7 +1,7 @@
 """Outcome of the verdicts: which of them decides, which system to take, and the model and weight that it needs.
 
-The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: of fewer, the interval of
-a difference is wider than most differences.
+The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: with fewer questions, the
+interval of a difference is wider than most differences.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from clearspan.eval.verdict import BM25, System, Verdict
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome.
+    """The deciding verdict, and the model and weight to search with.
 
     Attributes:
         verdict: the verdict that decides.
-        other: the other one, if there are questions.
-        model: name of the winner's model; where BM25 alone wins, that of the best model that needs no training.
-        weight: its weight beside BM25, 0 for BM25 alone and None for the model alone.
+        other: the other verdict, if there are questions.
+        model: name of the winner's model; if BM25 alone wins, the name of the best untrained model.
+        weight: the model's weight beside BM25: 0 for BM25 alone, None for the model alone.
     """
 
     verdict: Verdict
@@ -35,9 +35,9 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of adapt.json."""
-        found = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
+        figures = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
         others = {f"{self.other.task}": summary(self.other)} if self.other else {}
-        return {**found, "others": others}
+        return {**figures, "others": others}
 
 
 def decide(verdicts: Verdicts) -> Outcome:
@@ -47,7 +47,7 @@ def decide(verdicts: Verdicts) -> Outcome:
     verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)
     winner = verdict.system(verdict.winner)
     if winner.name == BM25:
-        behind = next(each for each in verdict.systems if not each.is_trained and each.name != BM25)
+        behind = next(system for system in verdict.systems if not system.is_trained and system.name != BM25)
         return Outcome(verdict, other, behind.name.removesuffix(BESIDE), 0.0)
     return Outcome(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
 
@@ -56,5 +56,5 @@ def summary(verdict: Verdict) -> dict[str, Any]:
     """Return the figures of a verdict, for adapt.json."""
     names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
     counts = ("num_queries", "num_texts", "num_collection")
-    found = {name: getattr(verdict, name) for name in (*names, *counts)}
-    return {**found, "mrr": {system.name: system.mrr for system in verdict.systems}}
+    figures = {name: getattr(verdict, name) for name in (*names, *counts)}
+    return {**figures, "mrr": {system.name: system.mrr for system in verdict.systems}}

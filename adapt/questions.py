@@ -12,18 +12,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from clearspan.common import files
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.commands import UsageError
-from clearspan.common.options import Flag, Options
-from clearspan.common.options import run as run_command
+from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import TABLES, read_pieces
+from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -33,8 +34,13 @@ NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Questions(Options):
-    """The command."""
+class Questions(Command):
+    """Options of the command."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "questions"
+    description: ClassVar[str] = __doc__
+    expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
     inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
@@ -43,13 +49,13 @@ class Questions(Options):
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
 
+    def run(self) -> Result:
+        """Write the questions with their texts."""
+        write_questions(self)
+        return Printed()
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "questions", "description": __doc__}
-    return run_command(Questions, work, argv, prog, (PipelineError, ValueError, OSError), **frame)
 
-
-def work(options: Questions) -> int:
+def write_questions(options: Questions) -> None:
     """Write the questions with their texts."""
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
@@ -62,7 +68,6 @@ def work(options: Questions) -> int:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
     if not options.output.is_file() or options.output.read_bytes() != lines:
         files.write_bytes(options.output, lines)
-    return 0
 
 
 def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:
@@ -84,17 +89,17 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
             f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
             "name it first in --keep-fields, or give a column text"
         )
-    found: dict[str, list[str]] = {}
+    by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
         if name in wanted:
-            found.setdefault(name, []).append(text)
-    if missing := [name for name in wanted if name not in found]:
+            by_id.setdefault(name, []).append(text)
+    if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
             f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
             f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
         )
-    return found
+    return by_id
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
@@ -103,7 +108,7 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
     inputs = find_inputs(options.inputs, reading)
-    pieces = [Piece(entry, 0, None) for entry in inputs.files if entry.format in TABLES]
+    pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
         if not isinstance(record.value, dict):
             continue
@@ -111,6 +116,9 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
             name, text = (record.value[column] for column in columns)
             if isinstance(text, str) and name is not None and not isinstance(name, float):
                 yield str(name), text
+
+
+main = Questions.main
 
 
 if __name__ == "__main__":

@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 EVALUATED = "training.eval_steps=1"
-"""A placeholder: how often to evaluate follows from the number of steps, which the recipe says."""
+"""Placeholder for the evaluation interval, which is computed from the recipe's number of steps."""
 SHORT, LONG = 32, 1024
 """Median numbers of tokens below which texts are single sentences, and from which they are long documents."""
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 4
-"""Number of scores during training, besides that of the start."""
+"""Number of evaluations during training, after the one at its start."""
 RANKED, RANKED_BY_STATIC = 900, 20_000
-"""Number of texts that each of them embeds: a transformer embeds them in seconds, and so does a static encoder."""
+"""Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
-"""Keys of the static recipes for a model that has vectors already: it keeps its own, and moves more slowly."""
+"""Keys of the static recipes for a model that already has vectors: it keeps them, with a lower learning rate."""
 MOST_STEPS = 300
-"""The most steps of a transformer with titles: ten minutes of two cores. Twice as many brought half a point."""
+"""Most steps of a transformer with titles: ten minutes on two cores. Twice as many gained half a point."""
 MOST_EPOCHS = 5
-"""The most passes of a static encoder over the titles: 2,400 of them, read 64 times, were learned by heart."""
+"""Most epochs of a static encoder over the titles: with 2,400 titles, 64 epochs overfitted."""
 LEAST_STEPS = 4
-"""The fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
+"""Fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
 LENGTH = ("training.epochs=", "training.max_steps=")
-"""Keys by which the user says how long to train."""
+"""Beginnings of the overrides with which the user sets the length of training."""
 SENTENCES = ("model.pooling=''",)
-"""The model's own pooling, not that of BERT in SimCSE."""
+"""Keeps the model's own pooling in place of the recipe's, which suits BERT."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
@@ -57,7 +57,7 @@ def planned(
     Args:
         dataset: what is trained on; texts: the dataset of the texts, of which a part is held out.
         base: the folder of the model to train; made: whether it is a static encoder that the command made.
-        keys, overrides: `key=value` that every recipe needs here, and those of the user.
+        keys, overrides: `key=value` that every recipe needs here, and the user's.
         given: the user's recipe.
 
     Raises:
@@ -95,10 +95,10 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
     """Raise RecipeError if overrides fit none of the recipes that may be chosen, before the texts are known.
 
     Args:
-        keys, overrides, given: as of `planned`.
+        keys, overrides, given: as in `planned`.
     """
     from clearspan.train.api import load_recipe
-    from clearspan.train.options import RecipeError
+    from clearspan.train.config.options import RecipeError
 
     problems = []
     for choice in {choose(FEW_TEXTS, length, is_static, has_titles, given) for length in (LONG, SHORT, 1)}:
@@ -119,7 +119,7 @@ def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
 def choose(
     num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
 ) -> Choice:
-    """Return the recipe for texts of which half have at least `median_tokens` tokens."""
+    """Choose a recipe by the number of texts, their median number of tokens, and the model; `recipe` is the user's."""
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
         lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"

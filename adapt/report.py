@@ -43,7 +43,7 @@ def write(
     Args:
         folder: DIR, which a search takes.
         verdict: the verdict that decides.
-        other: the other one, if there are the user's questions.
+        other: the other verdict, if the user has questions.
         metrics: the metrics.jsonl of the run, for the learning curve.
         origin: what DIR/model is, in words.
         steps: name -> command of each step.
@@ -76,31 +76,31 @@ def write(
 
 
 def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> list[str]:
-    """Return the lines on the terminal: of each verdict the outcome, the systems as bars where they fit, and remarks.
+    """Return the lines for the terminal: the outcome of each verdict, its systems as bars if they fit, and its notes.
 
     Args:
         width: cells per line.
     """
-    found: list[str] = []
-    for each in filter(None, (verdict, other)):
-        figure = bars(each)
+    text: list[str] = []
+    for shown in filter(None, (verdict, other)):
+        figure = bars(shown)
         drawn = text_bars(figure, width)
-        rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in each.systems]
-        found += [f"{each.word}: {each.sentence}", figure.unit, *(drawn or rows), *each.notes]
-    return [terminal.printable(line) for line in found]
+        rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in shown.systems]
+        text += [f"{shown.word}: {shown.sentence}", figure.unit, *(drawn or rows), *shown.notes]
+    return [terminal.printable(line) for line in text]
 
 
 def bars(verdict: Verdict) -> Bars:
     """Return every system's score with its interval, best first; the one to take stands out."""
     rows = [
-        ScoreBar(each.name, each.mrr, each.low, each.high, _weight(each), each.name == verdict.winner)
-        for each in verdict.systems
+        ScoreBar(system.name, system.mrr, system.low, system.high, _weight(system), system.name == verdict.winner)
+        for system in verdict.systems
     ]
     return Bars(rows, f"MRR, %, {_counts(verdict)}")
 
 
 def described(system: System) -> str:
-    """Return what a system is, in a line."""
+    """Return a one-line description of a system."""
     if system.weight is None:
         return system.about
     return f"{system.about} (weight of the model {system.weight:.2g}, of BM25 {1 - system.weight:.2g})"
@@ -118,12 +118,12 @@ def _commands(folder: Path) -> list[str]:
 
 def examples(verdict: Verdict) -> list[Table]:
     """Return the first query that the trained system wins, and the first that it loses, if there are such."""
-    won = [each for each in verdict.examples if _before(each.rank, each.rank_untrained)]
-    lost = [each for each in verdict.examples if _before(each.rank_untrained, each.rank)]
+    won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
+    lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
     return [
-        _example(f"{verdict.best_trained} {word}", verdict, each[0])
-        for word, each in (("wins", won), ("loses", lost))
-        if each
+        _example(f"{verdict.best_trained} {word}", verdict, shown[0])
+        for word, shown in (("wins", won), ("loses", lost))
+        if shown
     ]
 
 
@@ -144,8 +144,12 @@ def _example(outcome: str, verdict: Verdict, example: Example) -> Table:
 
 def _table(verdict: Verdict) -> Table:
     rows = [
-        (each.name, Cell(each.mrr, f"[{each.low:.1f}, {each.high:.1f}]", each.name == verdict.winner), _weight(each))
-        for each in verdict.systems
+        (
+            system.name,
+            Cell(system.mrr, f"[{system.low:.1f}, {system.high:.1f}]", system.name == verdict.winner),
+            _weight(system),
+        )
+        for system in verdict.systems
     ]
     change = f"{verdict.difference:+.2f} [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     caption = f"{HEADINGS[verdict.task]}: {verdict.best_trained} minus {verdict.best_untrained}: {change}"

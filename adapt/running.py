@@ -1,4 +1,4 @@
-"""Run a step, unless an earlier call has finished it and what it left is whole."""
+"""Run a step, unless an earlier call has finished it and its output is undamaged."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from clearspan.common.commands import UsageError, run_module
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 
 FOLLOWING = ("questions", "judge")
-"""Steps that may be those of another command on a later call: with questions that were added, the verdict is reached
-again, of the same models.
+"""Steps whose command may differ on a later call: if questions are added, the verdict on the same models is reached
+again.
 """
 
 
-def run(step: Step, state: dict[str, Any], options: Adapt) -> None:
-    """Run a command unless an earlier call has finished it, and what it left is whole; add it to `adapt.json` when it
-    has finished. A command that compares its inputs itself runs in any case.
+def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
+    """Run a command, unless an earlier call has finished it and its output is undamaged; then add it to `adapt.json`.
+
+    A command that compares its inputs itself runs in any case.
 
     Raises:
-        UsageError: the earlier call's command was another one, or the command refused an option.
+        UsageError: the earlier call had another command for this step, or the command refused an option.
         CommandError: the command failed.
     """
     done = state["steps"].get(step.name)
@@ -44,8 +45,9 @@ def run(step: Step, state: dict[str, Any], options: Adapt) -> None:
 
 
 def damage(step: Step, options: Adapt) -> str:
-    """Return what is wrong with the files that a finished command left, "" if they are whole or the command checks them
-    itself. A damaged folder that the command would not replace is moved out of the way.
+    """Return the damage to a finished step's output; "" if there is none, or if the command checks it itself.
+
+    A damaged folder that the command would not replace is moved out of the way.
     """
     from clearspan.train.run_folder import check_model
 

@@ -14,7 +14,7 @@ from clearspan.common.sealed import seal, unseal
 
 STATE = "adapt.json"
 FORMAT = 3
-"""Version of the steps and of what they leave: a folder of another one is refused, not mixed."""
+"""Version of the steps and of their outputs; a folder of another version is refused."""
 
 
 def read_state(options: Adapt) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def read_state(options: Adapt) -> dict[str, Any]:
     the verdict once there is one.
 
     Raises:
-        UsageError: the model is no folder, or is another one than that of the finished steps, or the output is in it or
-            holds something else.
+        UsageError: the model is not a folder, or differs from the finished steps' model; or the output is inside the
+            model's folder, or holds other files.
     """
     from clearspan.common.encoder.fingerprint import model_sha256
 
@@ -54,9 +54,10 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
-    """Return the options with a precision of embedding in place of `auto`: the finished steps', or what this
-    machine computes fast, which is printed and noted in the state. All steps have the same one, so that they share
-    embeddings, and texts are judged as they are searched.
+    """Return the options with the precision `auto` resolved: the finished steps' precision, else the one that this
+    machine computes fast, which is printed and added to the state.
+
+    All steps have the same precision, so that they share cached embeddings, and the verdict holds for searches.
     """
     if options.precision != AUTO:
         return options

@@ -16,22 +16,23 @@ PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan
 QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
 """Modules of the steps."""
 COMPARING = (PIPELINES, QUESTIONS, JUDGE)
-"""Modules whose commands compare their inputs and outputs with those of an earlier call, and do only what is needed."""
+"""Modules whose commands compare their inputs and outputs with the ones of an earlier call, and redo only changes."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
 MINED, NEAREST = 8, 128
-"""Hard negatives of each title, and the number of nearest texts that they are taken from."""
+"""Number of hard negatives for each title, and of nearest texts from which they are taken."""
 MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
 """The sizes of a static encoder that is made here."""
 
 
 class Step(NamedTuple):
-    """A command of this project.
+    """A step: a command of this project.
 
     Attributes:
         name: its key in `adapt.json`.
-        about: what it does, for the line before it.
+        about: description for the line that is printed before the command.
+        module, words: the module that `python -m` runs, and its arguments.
     """
 
     name: str
@@ -63,10 +64,10 @@ def title(step: Step, options: Adapt) -> str:
 
 
 def steps(options: Adapt) -> Iterator[Step]:
-    """Yield the commands up to the verdict, in order; the training's depends on the dataset that earlier ones wrote.
+    """Yield the steps up to the verdict, in order; the command of the training depends on the output of earlier steps.
 
     Raises:
-        DataError: the dataset of the texts, once it is written, has too few held-out ones.
+        DataError: the dataset of the texts, once it is written, has too few held-out texts.
     """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
@@ -192,7 +193,7 @@ def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
 
 
 def prompts_in_words(options: Adapt) -> str:
-    """Return what training puts before titles and texts, of a model that has prompts."""
+    """Return a phrase on the prompts that training puts before titles and texts, for a model that has prompts."""
     prompts = options.prompts
     if options.starts:
         return "no prompts, since a static encoder has none"

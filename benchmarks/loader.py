@@ -33,11 +33,11 @@ from benchmarks.report import alternating, command, machine, option, publish, ta
 from benchmarks.synthetic import config_of
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
-from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.learner import Learner
 from clearspan.train.model.packing import PackedBlocks
+from clearspan.train.recipe import load
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256

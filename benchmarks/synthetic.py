@@ -12,7 +12,7 @@ from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
 from clearspan.train.build_encoder import build_encoder
-from clearspan.train.config.recipe import to_yaml
+from clearspan.train.config.options import Recipe
 from clearspan.train.data.batch import TokenLists
 from clearspan.train.export import save_model
 from clearspan.train.modalities import Modality
@@ -20,7 +20,7 @@ from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives import Objective, Setting
-from clearspan.train.options import Recipe
+from clearspan.train.recipe import to_yaml
 
 AnyObjective = TypeVar("AnyObjective", bound=Objective)
 

@@ -48,13 +48,13 @@ from benchmarks.report import (
 from benchmarks.span_step import Batches, Padded, budget, build, documents, moved, padded, padded_loss, plain
 from benchmarks.synthetic import SPECIAL, wait_for
 from clearspan.common.allocator import keep_tensors
+from clearspan.train.config.optimizer import OptimizerConfig
+from clearspan.train.config.options import ALL
 from clearspan.train.data.ahead import copied_ahead
-from clearspan.train.engine.optimization import adamw
+from clearspan.train.engine.optimization import build_optimizer
 from clearspan.train.engine.tracking import flops_per_token, peak_flops
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import spans
-from clearspan.train.options import ALL
-from clearspan.train.schedules import OptimizerConfig
 
 MAX_GRAD_NORM = 1.0
 GIB = 1 << 30
@@ -81,7 +81,7 @@ class Loop:
 
     def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device, ours: bool = False) -> None:
         self.module, self.loss, self.device, self.ours = module.train(), loss, device, ours
-        self.optimizer = adamw(list(module.parameters()), OptimizerConfig())
+        self.optimizer = build_optimizer(list(module.parameters()), OptimizerConfig())
 
     def parameters(self) -> Iterator[nn.Parameter]:
         return self.module.parameters()
@@ -169,7 +169,7 @@ class Bench:
             pairs = [tuple(peer_trainer.flattened(model, side, first) for side in pair) for pair in pairs]
         reason = "it does not exist for a CPU" if self.device.type == "cpu" else "flash-attn is not installed"
         self.note = f"sentence-transformers' unpadding: {'on' if unpads else f'off, {reason}'}"
-        optimizer, wait = adamw(list(model.parameters()), OptimizerConfig()), lambda: wait_for(self.device)
+        optimizer, wait = build_optimizer(list(model.parameters()), OptimizerConfig()), lambda: wait_for(self.device)
         return peer_trainer.PeerTrainer(model, pairs, optimizer, temperature, MAX_GRAD_NORM, wait)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Settings of the memory that a process keeps: glibc's malloc, and oneDNN's compiled kernels.
+"""Limits on the memory that a process keeps: glibc's malloc thresholds, and oneDNN's cache of compiled kernels.
 
 By default glibc maps every large block anew and returns it to the system when it is freed. Each image or training step
 then touches all its pages for the first time: tens of thousands of page faults.
@@ -11,7 +11,7 @@ import sys
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of `mallopt`, from glibc's malloc.h."""
 NEVER = -1
-"""As an unsigned number, more bytes than any machine has."""
+"""The largest unsigned number of bytes, so a threshold that no machine reaches."""
 _keeps_tensors = False
 
 
@@ -43,16 +43,17 @@ def keep_tensors(keep: bool = True) -> bool:
 
 
 def keep_blocks() -> bool:
-    """Keep up to 64 MiB of the memory that decoded images or a batch's states free; the peak stays the same. A process
-    that keeps all memory of tensors goes on to do so.
+    """Keep up to 64 MiB of freed memory, such as decoded images or a batch's states, without a higher peak.
+
+    After `keep_tensors`, which keeps all memory, this changes nothing.
     """
     return _keeps_tensors or keep_freed(32 << 20, 64 << 20)
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN keep the kernels of the last few shapes; call it before the first product of matrices on a CPU.
+    """Let oneDNN keep only the kernels of the last 64 shapes; call this before the first matrix product on a CPU.
 
-    By default it keeps those of 1,024 shapes. Each packed batch of training has a number of rows of its own, which
-    seldom comes again, so that memory grows with the steps. A step has about 12 shapes.
+    By default it keeps 1,024. Packed training batches differ in their number of rows, which seldom recurs, so memory
+    would grow with the steps. A step has about 12 shapes.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

@@ -25,8 +25,8 @@ class Compute(NamedTuple):
     """A device and a precision, fp32 or bf16.
 
     Attributes:
-        line: why `auto` chose the precision, or that bf16 is slow here; "" if there is nothing to say.
-        slow: whether the device emulates the bfloat16 that was asked for.
+        line: message for the user: why `auto` chose the precision, or that bf16 is slow here; "" for none.
+        slow: whether the user chose bf16 on a device that emulates it.
     """
 
     device: str
@@ -45,7 +45,7 @@ Precision = Annotated[
 
 
 def resolve_device(asked: str) -> str:
-    """Return the device for what the user asked: of `auto`, cuda if torch finds a GPU, else cpu."""
+    """Return the device for the value of `--device`: cuda or cpu for `auto`, any other value unchanged."""
     if asked != AUTO:
         return asked
     if importlib.util.find_spec("torch") is None:
@@ -56,11 +56,11 @@ def resolve_device(asked: str) -> str:
 
 
 def resolve(device: str, precision: str, key: str = "--precision", off: str = "--precision fp32") -> Compute:
-    """Return the device and the precision for what the user asked.
+    """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
-        key: the option that sets the precision, for the line.
-        off: what sets it to fp32.
+        key: name of the option that sets the precision, for the message.
+        off: the text that sets it to fp32, for the message.
 
     Raises:
         ValueError: there is no such precision.
@@ -82,7 +82,7 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
 
 
 class Bfloat16(NamedTuple):
-    """A device's support of bfloat16. `cost` says how slow products are without hardware; "" with it, or if unknown."""
+    """A device's support of bfloat16. `cost` names the slowdown without hardware support; "" if there is none."""
 
     hardware: bool
     reason: str
@@ -95,7 +95,7 @@ def bfloat16(name: str) -> Bfloat16:
 
     device = torch.device(name)
     if device.type == "cuda":
-        if (device.index or 0) >= torch.cuda.device_count():  # it may be that of workers elsewhere
+        if (device.index or 0) >= torch.cuda.device_count():  # the GPU of workers elsewhere, perhaps
             return Bfloat16(False, f"this machine has no {device} to ask")
         model = torch.cuda.get_device_name(device)
         if torch.cuda.is_bf16_supported(including_emulation=False):

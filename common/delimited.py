@@ -1,9 +1,9 @@
-"""The form of a table of text (csv, tsv): its delimiter, and whether its cells may be quoted. One set of rules for all.
+"""The form of a csv or tsv table: its delimiter, and whether its cells may be quoted.
 
     .csv    the delimiter , ; | or tab that suits most rows; cells may be quoted (RFC 4180)
-    .tsv    a tab; quotes are those of a csv writer, or characters as in GLUE, SNLI and SentEval: `are_quotes`
+    .tsv    a tab; quotes enclose cells, or are plain characters as in GLUE, SNLI and SentEval: `are_quotes` decides
 
-The rule for tab-separated files looks at the whole file, since nothing at its beginning tells how it goes on.
+The rule for tab-separated files reads the whole file, since its beginning may have no quotes.
 """
 
 import csv
@@ -16,9 +16,11 @@ from typing import Any
 Form = Mapping[str, Any]
 """The options of `csv.reader`."""
 TABS: Form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+TABLE_SUFFIXES = (".csv", ".tsv")
+"""Extensions of tables of text, in lower case."""
 DELIMITERS = ",;|"
 CELL_BYTES = 1 << 24
-"""A quote that is not closed within this many bytes is a character."""
+"""A quote that is not closed within this many bytes is a plain character."""
 _OPENING = re.compile(rb'(?:\A|\t)"')
 _INSIDE = rb'[^"]*+(?:""[^"]*+)*+'
 _CLOSED = re.compile(rb'(%b)"(?=[\t\r\n]|\Z)' % _INSIDE)
@@ -26,9 +28,9 @@ _CLOSED = re.compile(rb'(%b)"(?=[\t\r\n]|\Z)' % _INSIDE)
 _GOES_ON = re.compile(rb"%b\Z" % _INSIDE)
 """The rest of a line in which a quoted cell is not closed."""
 _NEEDED = re.compile(rb'["\t]')
-"""Characters for which a writer quotes a cell, in addition to line breaks."""
+"""Characters, besides line breaks, for which a csv writer quotes a cell."""
 _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
-"""A header whose names are all quoted, as by writers that quote every text."""
+"""Pattern of a header whose names are all quoted, as by writers that quote every text."""
 
 
 def quoted(delimiter: str) -> Form:
@@ -46,13 +48,13 @@ def parse(lines: Iterator[str], form: Form) -> list[str] | None:
 
 
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
-    """Return the form of a table with this head.
+    """Infer the form of a table from its first lines.
 
-    A form suits a row with as many cells as the first row, which must have more than one.
+    A form suits a row if the row then has as many cells as the first one, which must have more than one.
 
     Args:
-        head: complete lines.
-        are_quotes: whether quotes in the file are those of a csv writer, if tabs part its cells.
+        head: the first lines, complete.
+        are_quotes: called for a tab-separated file; returns whether its quotes enclose cells.
     """
 
     def agreeing(form: Form) -> int:
@@ -66,7 +68,7 @@ def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -
 
 
 def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
-    """Return the readable rows of a head, without blank ones."""
+    """Return the rows of these lines that can be parsed in this form, without blank ones."""
     lines = iter(head)
     rows: list[list[str]] = []
     while True:
@@ -81,14 +83,14 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 
 
 def are_quotes(parts: Iterable[bytes]) -> bool:
-    """Return whether a csv writer quoted the fields of a tab-separated file; otherwise its quotes are characters.
+    """Return whether the quotes of a tab-separated file enclose cells; otherwise they are plain characters.
 
-    They are if its header has all names in quotes, or if more cells need their quotes than contradict them. A cell
-    needs them if it is closed, every quote within is doubled, and it holds a quote, a tab or a line break. A cell that
-    begins with a quote and is not closed like this contradicts them.
+    They enclose cells if all names in the header are quoted, or if more cells need quotes than contradict them. A cell
+    needs quotes if it is closed, every quote in it is doubled, and it holds a quote, a tab or a line break. A cell that
+    begins with a quote but is not closed like this contradicts them.
 
     Args:
-        parts: the whole file in UTF-8, in parts of any size; all of them are taken.
+        parts: the whole file in UTF-8, in parts of any size; all of them are read.
     """
     needed = contradicted = size = 0  # size: bytes of an open cell
     are_all = False
@@ -117,7 +119,7 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line, and those with a quote, of a text in parts."""
+    """Yield the first line, and every other line with a quote, of a text in parts."""
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

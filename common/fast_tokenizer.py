@@ -1,14 +1,14 @@
-"""Token ids of texts, equal to Hugging Face `tokenizers`, and computed in a faster way where that gives the same ids.
+"""Token ids of texts, equal to Hugging Face `tokenizers`, by a faster method where it gives the same ids.
 
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
-A special token that a text spells out, such as `</s>` or `[MASK]`, is text: it gets the ids of its characters, as with
-`split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
+A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is plain text: it gets the ids of its
+characters, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
 
-`tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. BERT's
-pre-tokenizer, and that of XLM-R and T5, splits at every space, so each word is tokenized once (`WordTokens`). Either is
-used if it agrees on a set of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts, or
-call `proven`, which does.
+`tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. The
+pre-tokenizers of BERT, XLM-R and T5 split at every space, so each word is tokenized once (`WordTokens`). A faster
+method is used only if it agrees with `tokenizers` on a set of awkward texts. Callers also compare `quick` with `exact`
+on a sample of their texts, or call `proven`, which does so.
 """
 
 import contextlib
@@ -30,18 +30,18 @@ from clearspan.common.ragged import Ragged, bounds
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 
 MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
-"""Number of ids of words that are kept, of about a third as many words, and of these words' characters: a word of any
+"""Most ids, and most characters of words, that `WordTokens` remembers. Characters are limited too, since a word of any
 length, such as an image in base64, may have a single id.
 """
 TOGETHER = 256
-"""Number of words that are tokenized as one text: each text has a cost of its own."""
+"""Number of words that are tokenized as one text, to save the overhead per text."""
 SAMPLE, SAMPLE_CHARACTERS = 64, 4096
-"""`proven` checks the beginning of one in this many texts."""
+"""`proven` checks one of every SAMPLE texts, up to SAMPLE_CHARACTERS characters of it."""
 BY_WORD = (
     *(normalizers.BertNormalizer, normalizers.Lowercase, normalizers.StripAccents, normalizers.Precompiled),
     *(normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD),
 )
-"""Normalizers that change a text as they change its words, one after the other."""
+"""Normalizers that give the same result for a text as for its words, one after the other."""
 AWKWARD = (
     "",
     " ",
@@ -59,11 +59,11 @@ AWKWARD = (
 
 
 class TokenizerError(ValueError):
-    """A tokenizer cannot be read, or cannot encode a text; says why."""
+    """A tokenizer cannot be read, or cannot encode a text. The message says why."""
 
 
 def parse(data: bytes) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json as it stands.
+    """Return the tokenizer of a tokenizer.json, with all its settings.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
@@ -78,9 +78,9 @@ def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> T
     """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
 
     Args:
-        truncates: keep the truncation that the file may ask for.
-        prompts: texts to put before others. If one of them spells out a special token, special tokens are not read as
-            text.
+        truncates: keep the file's truncation, if it has one.
+        prompts: the model's prompts. If one of them spells out a special token, special tokens in texts are not read as
+            plain text.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
@@ -102,7 +102,7 @@ class FastTokenizer:
     Args:
         tokenizer: as returned by `load`; its setting `encode_special_tokens` applies.
         dtype: type of the ids.
-        fast: whether to try a faster way. There is none that truncates.
+        fast: whether to try a faster method; it is not used for a tokenizer that truncates.
 
     Attributes:
         is_fast: whether `quick` is faster than `exact`.
@@ -129,7 +129,7 @@ class FastTokenizer:
         return Ragged.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
 
     def quick(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, in a faster way if `is_fast`.
+        """Return the ids of each text, by the faster method if `is_fast`.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -147,7 +147,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, in the faster way if it is exact for a sample of the texts.
+        """Return the ids of each text, by the faster method if it is exact for a sample of the texts.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -176,7 +176,7 @@ class WordTokens:
     """Tokenization of each word once, for a tokenizer that splits at spaces first. Threads may share it.
 
     Args:
-        tokenizer: its ids of a text must be those of the text's words, one after the other.
+        tokenizer: a tokenizer whose ids of a text are the ids of the text's words, one after the other.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -218,13 +218,13 @@ class WordTokens:
 
 
 def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
-    """Return a faster way from texts to ids, or None if there is none."""
+    """Return a faster function from texts to ids, or None if there is none for this tokenizer."""
     if _splits_at_spaces(tokenizer.pre_tokenizer):
         added = [token.content for token in _matched(tokenizer)]
         is_by_word = all(isinstance(step, BY_WORD) for step in _steps(tokenizer.normalizer, normalizers.Sequence))
         return WordTokens(tokenizer) if is_by_word and not any(set(" \n") & set(token) for token in added) else None
     record = orjson.loads(tokenizer.to_str())
-    if tokenizer.encode_special_tokens:  # gigatoken has no such setting, so it gets none of these tokens
+    if tokenizer.encode_special_tokens:  # gigatoken lacks this setting, so special tokens are removed
         record["added_tokens"] = [token for token in record["added_tokens"] if not token["special"]]
     try:
         quick = gigatoken.Tokenizer.from_json(orjson.dumps(record))
@@ -240,12 +240,12 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
 
 
 def _steps(part: Any, sequence: Any) -> list[Any]:
-    """Return the steps of a part of a tokenizer, which may be a sequence of them or None."""
+    """Return the steps of a normalizer or pre-tokenizer, which may be a sequence, a single step, or None."""
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 
 
 def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
-    """Return the added tokens whose ids a text gets that spells them out."""
+    """Return the added tokens that the tokenizer recognizes when a text spells them out."""
     added = tokenizer.get_added_tokens_decoder().values()
     return [token for token in added if not (token.special and tokenizer.encode_special_tokens)]
 
@@ -253,8 +253,8 @@ def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
 
-    It ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
-    tokens. The runs of spaces themselves agree.
+    gigatoken ignores `single_word`. It also matches differently if there is a normalizer, or if runs of spaces are
+    added tokens, although it matches these runs themselves correctly.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

@@ -24,12 +24,13 @@ COPY_BYTES = 1 << 20
 TEMPORARY = ".clearspan-part-"
 """Prefix of the name of a file or folder that is being written."""
 _TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
-"""The form of `temporary_name`: only an entry with such a name is known to be ours, and may be deleted."""
+"""Pattern of names from `temporary_name`; only files and folders with such a name are deleted."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for copies and results that can be made again: CLEARSPAN_CACHE, else `clearspan` in
-    XDG_CACHE_HOME, else ~/.cache/clearspan.
+    """Return the cache folder: CLEARSPAN_CACHE, else `clearspan` in XDG_CACHE_HOME, else ~/.cache/clearspan.
+
+    It holds only files that can be downloaded or computed again.
 
     Raises:
         OSError: neither variable is set, and the user has no home folder.
@@ -44,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def file_in_way(folder: str | Path) -> Path | None:
-    """Return the file that prevents a folder from being made, the path itself or a parent; None if there is none."""
+    """Return the file that prevents creating a folder, at its path or a parent's; None if there is none."""
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if path.exists() and not path.is_dir()), None)
 
@@ -85,10 +86,10 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
 
 
 def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
-    """Delete what killed processes left in a folder under names of `temporary_name`; a missing folder is no error.
+    """Delete the temporary files and folders that killed processes left in a folder; a missing folder is no error.
 
     Args:
-        older_than_s: spares what was written within this many seconds, where other processes may be at work.
+        older_than_s: keep entries younger than this many seconds, which another process may still be writing.
     """
     if not Path(folder).is_dir():
         return
@@ -137,7 +138,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a complete file on the same disk, atomically; both its content and its name are on disk afterwards.
+    """Rename a complete file on the same disk, atomically, and flush its content and its name to the disk.
 
     Raises:
         OSError: the message names `target`.

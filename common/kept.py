@@ -1,11 +1,11 @@
-"""Files and rows that are kept for later runs: each is checked before use, and a damaged one is named and made again.
+"""Files and rows in the cache: each is checked before use; a damaged one is reported and made again.
 
     file   kept(name, make) -> its path in the cache    checked by the name and SHA-256 in NAME.json, written after it
-           is_whole(path, sha256)                       if the hash is known already
-    rows   checksums(rows, keys)                        one a row, if a few of many rows are read
+           is_whole(path, sha256)                       for a file whose hash is already known
+    rows   checksums(rows, keys)                        one per row, for files of which only a few rows are read
 
-A copy may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do not
-notice: an index with a block of zeros gives other hits. Hashing a file reads all of it.
+A cached file may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do
+not detect this: an index with a block of zeros gives wrong hits. Hashing a file reads all of it.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import warn
 
 RECORD = ".json"
-"""Suffix of the file beside a kept one that holds its hash."""
+"""Suffix of the file that holds the hash of the cached file beside it."""
 STALE_S = 24 * 3600
-"""Age in seconds at which a temporary file was left by a process that is gone."""
+"""Age in seconds from which a temporary file is taken to be left by a killed process."""
 
 
 def is_whole(path: Path, expected: str) -> bool:
-    """Return whether a file is there and has the SHA-256 `expected`; say on stderr if it is damaged.
+    """Return whether a file exists and has the SHA-256 `expected`; warn if it is damaged.
 
-    A damaged file stays until the new one takes its place: another process may have put a whole one there by now.
+    A damaged file is not deleted, since another process may have replaced it by now; the new file will replace it.
 
     Raises:
         OSError: the file cannot be read.
@@ -53,12 +53,12 @@ def is_whole(path: Path, expected: str) -> bool:
 
 @contextlib.contextmanager
 def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield the path of a file in the cache, as `make` wrote it; make it if it is missing or damaged.
+    """Yield the path of a cached file; call `make` to write it if it is missing or damaged.
 
-    Where the cache cannot be used, a line on stderr says so, and the file is made in a temporary folder.
+    If the cache cannot be used, warn and write the file to a temporary folder.
 
     Args:
-        name: the file's name, which says everything that its content depends on.
+        name: the file's name, which identifies everything that its content depends on.
         make: function that writes the file to a path.
     """
     with contextlib.ExitStack() as stack:
@@ -86,14 +86,14 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a file is as its record says; there is no record if a kill came between the two."""
+    """Return whether a file matches its record; a process killed between writing the two leaves no record."""
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():
         return False
     try:
         content = unseal(record.read_bytes())
         expected = str(content["file"])
-        if (name := content.get("name")) is None:  # of an earlier version
+        if (name := content.get("name")) is None:  # earlier versions wrote no name
             return False
         if name != path.name:
             raise ValueError(f"of {name}")
@@ -104,6 +104,11 @@ def _is_kept(path: Path) -> bool:
 
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each of n contiguous rows after its key (n,), so that no row passes for another: (n,)."""
+    """Return the CRC-32 of each row's key and bytes, (n,); with the key, no row passes for another.
+
+    Args:
+        rows: n contiguous rows.
+        keys: (n,).
+    """
     crcs = (zlib.crc32(row.data, key) for row, key in zip(rows, keys.tolist(), strict=True))
     return np.fromiter(crcs, np.uint32, len(keys))

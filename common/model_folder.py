@@ -26,23 +26,23 @@ VOCABULARIES = (
     "tokenizer.model",
 )
 UNTELLING = ("model", "run")
-"""Names of folders that tell nothing of the model in them."""
+"""Folder names that do not identify the model in them."""
 SPARE = 1024
-"""Difference between the numbers of tokens and embeddings that is always accepted.
+"""Difference between the number of tokens and the number of embeddings that is always accepted.
 
 Embedding tables are padded to a multiple of 64, 128 or more; some tokenizers list added tokens that no text yields.
 """
 INFERENCE = "config_sentence_transformers.json"
-"""sentence-transformers' file of prompts and of the similarity."""
+"""sentence-transformers' file with the prompts, the similarity function and the truncated dimension."""
 
 
 class EncoderError(ValueError):
-    """Error for a folder, file, function or setting that yields no usable encoder; says why and what to do."""
+    """A folder, file, function or setting gives no usable encoder. The message says why and what to do."""
 
 
 @contextlib.contextmanager
 def refusing(problem: str) -> Iterator[None]:
-    """Raise EncoderError with the problem and the message of an exception of any type, which libraries raise."""
+    """Turn an exception of any type, as libraries raise them, into an EncoderError: `problem` and its message."""
     try:
         yield
     except EncoderError:
@@ -52,10 +52,10 @@ def refusing(problem: str) -> Iterator[None]:
 
 
 def model_name(folder: str | Path) -> str:
-    """Return the name by which reports and messages call the model in a folder.
+    """Return the name of the model in a folder, for reports and messages.
 
-    It is the folder's name. A folder whose name tells nothing has that of the one around it: `model` and `run`, as
-    training and `clearspan adapt` write them, and a revision in the cache of huggingface_hub
+    It is the folder's name. If that name does not identify the model, it is the parent folder's name: for `model` and
+    `run`, which training and `clearspan adapt` write, and for a revision in huggingface_hub's cache
     (models--ORGANIZATION--NAME/snapshots/HASH).
     """
     path = Path(os.path.normpath(Path(folder).absolute()))  # a link has the name that the user gave it
@@ -119,10 +119,10 @@ def read_modules(folder: Path) -> list[Module]:
 
 
 def read_inference(folder: Path) -> dict[str, Any]:
-    """Return the settings of `INFERENCE`; none without the file.
+    """Return the settings in the file `INFERENCE`; empty without the file.
 
     Raises:
-        EncoderError: the model is no encoder of sentences, its default prompt is missing, or its dimension is no size.
+        EncoderError: the model is not a sentence encoder, its default prompt is missing, or `truncate_dim` is invalid.
     """
     path = folder / INFERENCE
     settings: dict[str, Any] = read_json(path) if path.is_file() else {}
@@ -170,7 +170,7 @@ def check_transformer(folder: Path) -> None:
         raise EncoderError(f"{folder}: no config.json here, so this is no model folder; give the folder that holds it")
     check_config(folder)
     check_tokenizer_files(folder)
-    for path in folder.glob("sentence_*_config.json"):  # of length limits; the library ignores another shape
+    for path in folder.glob("sentence_*_config.json"):  # length limits; the library ignores malformed ones
         read_json(path)
     if (path := folder / "tokenizer.json").is_file():
         with refusing(f"{path}: no usable tokenizer"):
@@ -213,7 +213,12 @@ def check_tokenizer_files(folder: Path) -> list[str]:
 
 
 def check_largest(name: str, largest: int, num_embeddings: int) -> None:
-    """Refuse a token id that has no embedding."""
+    """Raise EncoderError for a token id that has no embedding.
+
+    Args:
+        largest: the largest token id.
+        name: the model's name, for the message.
+    """
     if largest >= num_embeddings:
         raise EncoderError(
             f"{name}: its tokenizer gives id {largest:,}, but its model has {num_embeddings:,} embeddings: they do not "
@@ -222,10 +227,10 @@ def check_largest(name: str, largest: int, num_embeddings: int) -> None:
 
 
 def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:
-    """Refuse a tokenizer that does not belong to the model beside it.
+    """Raise EncoderError for a tokenizer that does not belong to the model beside it.
 
-    The numbers of embeddings and tokens may differ. More than twice as many embeddings as tokens, or fewer embeddings
-    than tokens, both beyond `SPARE`, are refused. Another model's tokenizer of similar size is not detected.
+    The numbers of embeddings and tokens may differ by `SPARE`. Beyond that, more than twice as many embeddings as
+    tokens, or fewer embeddings than tokens, are refused. Another model's tokenizer of similar size is not detected.
 
     Args:
         vocabulary: token -> id of the tokenizer that was loaded from the folder, added tokens included.

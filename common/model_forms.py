@@ -1,7 +1,7 @@
-"""Forms of `--model` that one command takes in addition to a folder, and the advice of all other commands.
+"""Forms of `--model`, other than a folder, that only one command takes, and the other commands' messages about them.
 
-static:DIR   `clearspan adapt`: a static encoder that is made of the encoder in DIR
-hybrid:DIR   `clearspan eval`: the model in DIR beside BM25
+static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
+hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
 """
 
 from pathlib import Path
@@ -12,16 +12,18 @@ ELSEWHERE = {
     "NEW`, and name NEW",
     HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
 }
-"""The advice of a command that does not take the form."""
+"""Form -> message of a command that does not take it."""
 
 
 def misnamed(spec: str, taken: str = "") -> str | None:
-    """Return what is wrong with a model's form, and what to write instead; None if nothing is.
+    """Return the problem of a `--model` value and what to write instead; None if it is right for this command.
+
+    A file or folder that exists under the whole value is never a form.
 
     Args:
-        taken: the form that the command takes. An existing file or folder of that name takes precedence.
+        taken: the form that the command takes; "" for none.
     """
-    form = next((each for each in ELSEWHERE if spec.startswith(each)), "")
+    form = next((form for form in ELSEWHERE if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()
     if not inner:
         return f"names no folder: write {form if form == taken else ''}DIR, the folder of a model"

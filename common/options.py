@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from clearspan.common import terminal
 from clearspan.common.files import file_in_way
+from clearspan.common.former import advice
 from clearspan.common.terminal import Parser
 from clearspan.common.typed import conform, problem
 
@@ -156,7 +156,8 @@ class Options:
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]
             if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                raise ValueError(f"{field.option} {wrong[0]}: choose {', '.join(field.choices)}")
+                former = advice(f"{field.option} {wrong[0]}") or f": choose {', '.join(field.choices)}"
+                raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 
@@ -265,27 +266,6 @@ def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
     parser = Parser(**described)
     add_fields(parser, cls)
     return checked(parser, cls, parser.parse_intermixed_args(argv))
-
-
-def run(
-    cls: type[T],
-    work: Callable[[T], int],
-    argv: Sequence[str] | None,
-    prog: str,
-    expected: tuple[type[Exception], ...],
-    *,
-    name: str = "",
-    remedy: str = "",
-    **described: Any,
-) -> int:
-    """Run a command from its command line to its exit code, as `terminal.run` does.
-
-    Args:
-        work: function of the options that returns the exit code.
-        name: what error lines begin with, if not `prog`.
-        described: see `parse`.
-    """
-    return terminal.run(name or prog, lambda: work(parse(cls, argv, prog=prog, **described)), expected, remedy)
 
 
 Json = Annotated[bool, Flag("print JSON for programs instead of text")]

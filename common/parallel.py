@@ -1,4 +1,4 @@
-"""Run several commands at a time: small runs share a device that one of them would leave idle.
+"""Run several commands at a time, so that small runs share a device that a single one would leave idle.
 
     items -> a thread each, at most `at_once` -> `run_module`, a process each -> results in the order of the items
 
@@ -18,16 +18,16 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], at_once: int = 1) -> list[Result]:
-    """Return the results of calls, in the order of the items.
+    """Return `work(item)` for each item, in order, with `at_once` calls at a time.
 
     After an exception, no further call begins; the exception is raised when the calls that have begun have ended.
 
     Args:
-        work: a call of `run_module`, or of a sequence of them.
-        at_once: calls at the same time. Their processes share the cores, unless the user has set OMP_NUM_THREADS.
+        work: function that calls `run_module` once or several times.
+        at_once: number of calls at a time. Their processes share the cores, unless the user has set OMP_NUM_THREADS.
 
     Raises:
-        KeyboardInterrupt: an interrupt, which was passed on to the processes.
+        KeyboardInterrupt: an interrupt, after it was passed on to the processes.
     """
     if at_once == 1:
         return [work(item) for item in items]

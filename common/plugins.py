@@ -1,4 +1,4 @@
-"""Parts of the user's own: `module:name` names an attribute of a Python module, from outside this package.
+"""Plug-ins: `module:name` names an attribute of a Python module of the user's, outside this package.
 
     "birds:Songs" -> import birds (an installed package, or birds.py in the working folder) -> Songs -> its contract
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class PluginError(ValueError):
-    """A part from outside cannot be used. The message names the spec and the cause."""
+    """A plug-in cannot be used. The message names the spec and the cause."""
 
 
 def is_spec(text: str) -> bool:
@@ -65,7 +65,7 @@ def load(spec: str, expected: Callable[..., T], what: str) -> type[T]:
     Args:
         expected: the base class that declares the contract (a `Callable` in the signature: mypy refuses an abstract
             class as `type[T]`).
-        what: the part, with its article, for messages: "a kind of dataset".
+        what: the plug-in, with its article, for messages: "a kind of dataset".
 
     Raises:
         PluginError: it is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute that
@@ -75,18 +75,18 @@ def load(spec: str, expected: Callable[..., T], what: str) -> type[T]:
     if not inspect.isclass(value) or not issubclass(value, contract):
         raise PluginError(f"{spec}: {_described(value)}, not {what} (a subclass of {base})")
     methods = sorted(getattr(value, "__abstractmethods__", ()))
-    annotated = {name: hint for each in contract.__mro__ for name, hint in inspect.get_annotations(each).items()}
+    annotated = {name: hint for cls in contract.__mro__ for name, hint in inspect.get_annotations(cls).items()}
     attributes = [name for name, hint in annotated.items() if "ClassVar" in str(hint) and not hasattr(value, name)]
     _check_nothing_missing(spec, what, base, [*methods, *attributes])
     return cast("type[T]", value)
 
 
 def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
-    """Return the object that a spec names: an instance, or a module or class where it has all that is expected.
+    """Return the object that a spec names: an instance, or a module or class with the expected attributes.
 
     Args:
         expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
-        what: the part, with its article, for messages: "an evaluation task".
+        what: the plug-in, with its article, for messages: "an evaluation task".
 
     Raises:
         PluginError: the object lacks one of them.
@@ -95,7 +95,7 @@ def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
 
 
 def check_object(value: Any, spec: str, expected: Callable[..., T], what: str) -> T:
-    """Return an object that was made by what `spec` names, after the check of `load_object`."""
+    """Return `value`, made by the function or class that `spec` names, after the check of `load_object`."""
     _check_nothing_missing(
         spec, what, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
     )

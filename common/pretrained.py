@@ -43,8 +43,8 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def model_class(config: PreTrainedConfig) -> Any:
-    """Return the auto class of transformers for an encoder: with a masked-LM head where the architecture has one; of T5
-    and its relatives, the encoder alone; of others, such as decoders, the base model.
+    """Return the auto class of transformers to load as an encoder: with a masked-LM head if the architecture has one;
+    only the encoder of T5 and its relatives; else, e.g. for decoders, the base model.
     """
     if type(config) in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING:
         return AutoModelForMaskedLM
@@ -59,11 +59,11 @@ def load_model(
     """Load a model from a local folder, in fp32 and evaluation mode.
 
     Weights are safetensors or read with `weights_only`; code in the folder is never run. Only weights outside the base
-    model may be missing and newly initialized, e.g. those of a masked-LM head.
+    model may be missing and newly initialized, e.g. a masked-LM head.
 
     Args:
-        chosen: an auto class of transformers, or the model's own class; None: that of `model_class`.
-        uses_pooler: require the weights of the base model's `pooler` too, which is often absent and seldom used.
+        chosen: an auto class of transformers, or the model's own class; None: the class from `model_class`.
+        uses_pooler: also require the weights of the base model's `pooler`, which is often absent and seldom used.
         options: further arguments of `from_pretrained`.
 
     Returns:

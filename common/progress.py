@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: tqdm's bar on a terminal, elsewhere a line of it now and then."""
+"""Progress of long work, on stderr: tqdm's bar on a terminal, else a line every half minute."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60
 
 
 def duration(seconds: float) -> str:
-    """Return a time as text, in the largest unit of which it has at least two, e.g. `238 days`."""
+    """Return a time as text, in the largest unit in which it is at least 2, e.g. `238 days`."""
     for name, size in UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {name}" if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
@@ -27,9 +27,9 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
-    """A progress bar, which stays unless another one is around it.
+    """A progress bar, which stays on the screen unless it is inside another one.
 
-    Without a terminal, a line of it is printed every LONG_S seconds, and nothing for shorter work.
+    Without a terminal, it is printed as a line every LONG_S seconds, and not at all for shorter work.
 
     Args:
         total: number of items.
@@ -49,7 +49,7 @@ class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic c
             self.fp.write(f"{self}\n")
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items, and count each when the next one is asked for; close the bar at the end."""
+        """Yield items, and advance the bar after each one is processed; close the bar at the end."""
         with self:
             for item in items:
                 yield item

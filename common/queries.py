@@ -1,10 +1,10 @@
-"""A file of queries: what a user would search for and, where it is known, what should be found.
+"""A file of queries: texts to search for and, if known, the text that each query should find.
 
-    questions.txt      a query a line
-    questions.csv      columns query and, if known, text (the right text) or id (that of the right text in hits);
+    questions.txt      one query per line
+    questions.csv      columns query and, if known, text (the right text) or id (the right text's id in hits);
                        .tsv and .jsonl alike
 
-Rows with the same query are one query with several right answers: that is for the reader of the list to decide.
+`read_queries` returns one `Query` per row. Its callers merge rows of the same query, which has several right answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.delimited import TABLE_SUFFIXES
 from clearspan.common.records import DataError, MissingDataError, csv_records, json_records, read_lines, string_field
 
-TABLES = (".csv", ".tsv")
 JSON_LINES = (".jsonl", ".json")
 
 
@@ -24,9 +24,9 @@ class Query:
 
     Attributes:
         text: the query.
-        answer_text: the text that should be found; None: not given.
-        answer_id: the id of that text, as hits show it; None: not given.
-        place: the file and line that it comes from, for messages.
+        answer_text: the text that it should find; None: unknown.
+        answer_id: the id of that text, as hits show it; None: unknown.
+        place: the file and line of the query, for messages.
     """
 
     text: str
@@ -36,14 +36,14 @@ class Query:
 
     @property
     def has_answer(self) -> bool:
-        """Return whether the file says what each query should find."""
+        """Return whether the file names the text that this query should find."""
         return self.answer_text is not None or self.answer_id is not None
 
 
 def read_queries(path: str | Path) -> list[Query]:
     """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
 
-    Blank lines are skipped. A blank `text` or `id` is one that is not given. Letter case and surrounding spaces of a
+    Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and surrounding spaces of a
     column's name do not matter.
 
     Raises:
@@ -63,7 +63,7 @@ def read_queries(path: str | Path) -> list[Query]:
 
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
-    if suffix in TABLES:
+    if suffix in TABLE_SUFFIXES:
         for place, row in csv_records(path, ("query",), plain):
             yield _query(row, place)
     elif suffix in JSON_LINES:
@@ -76,7 +76,7 @@ def _read(path: Path) -> Iterator[Query]:
 
 
 def plain(name: str) -> str:
-    """Return the name of a column or field in small letters and without surrounding spaces."""
+    """Return the name of a column or field in lower case and without surrounding spaces."""
     return name.strip().casefold()
 
 

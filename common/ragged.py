@@ -1,4 +1,4 @@
-"""Lists of different lengths as a flat array and offsets, as Arrow stores a column of token ids: no copy is needed."""
+"""Lists of different lengths as a flat array and offsets, like Arrow's list columns, which convert without a copy."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -61,14 +61,16 @@ class Ragged:
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, indices: np.ndarray) -> "Ragged":
-        """Return the lists at these indices, in this order, or those that a mask (n,) bool selects."""
+        """Return the lists at these indices, in this order, or the lists that a mask (n,) bool selects."""
         if indices.dtype == bool:
             indices = np.flatnonzero(indices)
         return segments(self.values, self.offsets[indices], self.lengths[indices])
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:
-    """Return which values differ from their predecessor, (n,) bool; the first does."""
+    """Return where a run of equal values begins, (n,) bool: true for the first value, and for each that differs from
+    its predecessor.
+    """
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 

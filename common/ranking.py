@@ -1,4 +1,4 @@
-"""BM25 over a collection of texts, its scores beside a model's, and the first of a ranking.
+"""BM25 over a collection of texts, the combination of its scores with a model's, and the top of a ranking.
 
 BM25 is Lucene's variant, k1 1.5, b 0.75, by `bm25s`:
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
 
 HYBRID_WEIGHT = 0.7
-"""Default weight of a model's scores beside BM25's (`scale_and_shift`)."""
+"""Default weight of a model's scores when they are added to BM25's (`scale_and_shift`)."""
 
 DEPTH = 1000
-"""A right text that ranks below this is not found."""
+"""A right text that ranks below this counts as not found."""
 DECIMALS = 6
-"""Decimals of a score that rank. Those beyond are noise of float32: they differ for equal vectors, by their place in a
-product of matrices."""
+"""Decimals of a score that decide its rank. Further decimals are float32 noise: even equal vectors differ in them,
+depending on their place in a matrix product."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BM25:
-    """An index of n texts. `vocabulary`: word -> its column of `weights`, (n, number of words)."""
+    """A BM25 index of n texts. `vocabulary`: word -> its column of `weights`, (n, number of words)."""
 
     vocabulary: Mapping[str, int]
     weights: "csc_array"
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Index texts by their `words`. Memory holds the numbers of all of them."""
+        """Index texts by their `words`. Memory holds the word numbers of all texts."""
         import bm25s
         from scipy.sparse import csc_array
 
@@ -55,7 +55,7 @@ class BM25:
         """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64.
 
         Args:
-            words: those that the vocabulary was made of.
+            words: the function that split the texts of the vocabulary into words.
         """
         from scipy.sparse import csr_array
 
@@ -70,8 +70,8 @@ class BM25:
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a and b, (m,) float64 each, such that a x scores + b has mean 0 and deviation `weight` for each query.
 
-    The scores of a query that are all equal, such as BM25's for words that no text holds, become 0; so do those of
-    equal vectors, which noise tells apart.
+    If all scores of a query are equal, up to float32 noise, they become 0: BM25's for words that no text holds, or a
+    model's for equal vectors.
 
     Args:
         scores: of m queries and n texts, (m, n).
@@ -85,11 +85,11 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
 def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the positions of the `depth` highest of `scores` (n,), highest first: int64.
 
-    Scores that agree to `DECIMALS` are equal. Of equal scores, the one with the higher id is first, as in trec_eval.
-    The order of a collection, in which relevant texts may come first, decides nothing.
+    Scores that agree to `DECIMALS` are equal. Among equal scores the higher id ranks first, as in trec_eval, so the
+    order of the collection, in which relevant texts may come first, has no effect.
 
     Args:
-        ids: (n,); of equal ids too, the first position is first.
+        ids: (n,), the ids that break ties; among equal ids, the first position ranks first.
     """
     rows = np.arange(len(scores))
     if depth < len(scores):

@@ -47,7 +47,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a UTF-8 csv or tsv, each with the number of its first line (`common.delimited`: its form).
+    """Yield (number of its first line, fields) of each row of a UTF-8 csv or tsv; `common.delimited` infers its form.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -75,7 +75,7 @@ def csv_records(
     """Yield (file and line, field -> text) for each row of a UTF-8 csv with a header.
 
     Args:
-        named: function that returns the name under which a column of the header is known.
+        named: function that maps a name in the header to the name of the field.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -99,7 +99,7 @@ def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a line is no JSON object.
+        DataError: a line is not a JSON object.
     """
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
@@ -120,7 +120,7 @@ def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
         place: file and line, for the message.
 
     Raises:
-        DataError: the field is missing, no string, or holds half of a character.
+        DataError: the field is missing, is not a string, or holds a lone surrogate (half of a character).
     """
     value = record.get(field)
     if not isinstance(value, str):

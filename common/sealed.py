@@ -39,7 +39,7 @@ class FileInfo:
         return cls(path.stat().st_size, sha256(path))
 
     def difference(self, other: "FileInfo") -> str:
-        """Describe how another file differs from this one, by size or else by hash; empty if it does not."""
+        """Describe how another file differs from this one, in size or else in hash; empty if it does not differ."""
         if other.bytes != self.bytes:
             return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
         return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
@@ -106,7 +106,7 @@ def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
 
 
 def seal_bytes(content: bytes) -> bytes:
-    """Return the content of a file with its SHA-256 behind it."""
+    """Return the content of a file, followed by its SHA-256."""
     return content + hashlib.sha256(content).digest()
 
 
@@ -145,12 +145,12 @@ def _types(cls: type) -> dict[str, Any]:
 
 
 def has_type(value: object, expected: Any) -> bool:
-    """Return whether a value from JSON has a type such as int, dict[str, int] or list[list[str]]; true is no int."""
+    """Return whether a JSON value has a type such as int, dict[str, int] or list[list[str]]; a bool is not an int."""
     kind, inner = typing.get_origin(expected) or expected, typing.get_args(expected)
     if kind is Any:
         return True
     if type(value) is not kind:
         return False
     if isinstance(value, dict) and inner:
-        return all(has_type(key, inner[0]) and has_type(each, inner[1]) for key, each in value.items())
-    return not isinstance(value, list) or not inner or all(has_type(each, inner[0]) for each in value)
+        return all(has_type(key, inner[0]) and has_type(item, inner[1]) for key, item in value.items())
+    return not isinstance(value, list) or not inner or all(has_type(item, inner[0]) for item in value)

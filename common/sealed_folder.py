@@ -2,8 +2,8 @@
 
     files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or FolderChangedError
 
-Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders. A damaged one
-that is made again is first moved out of the way (`set_aside`): what differs may be a user's work.
+Checkpoints, exported models, and the files of an export other than its weights are sealed folders. Before a damaged
+folder is made again, it is moved out of the way (`set_aside`): a user may have changed it on purpose.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class FolderChangedError(ValueError):
 
 
 def files_in(folder: Path) -> list[str]:
-    """Return the relative paths of all files under a folder, except its manifest and hidden files; links count."""
+    """Return the relative paths of all files and links under a folder, except its manifest and hidden files, sorted."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return sorted(
         name.as_posix() for name in names if name != Path(NAME) and not any(part.startswith(".") for part in name.parts)
@@ -36,7 +36,12 @@ def files_in(folder: Path) -> list[str]:
 
 
 def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
-    """Write the manifest of a folder, with all its files and more fields of `content`."""
+    """Write the manifest of a folder.
+
+    Args:
+        kind: name of the kind of folder, which `check_folder` compares.
+        content: further fields of the manifest.
+    """
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -68,7 +73,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Raise FolderChangedError, which names the file, for one that is missing, unreadable or of another content."""
+    """Turn errors of a missing, unreadable or damaged file into a FolderChangedError that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -86,8 +91,8 @@ def check_folder(
 
     Args:
         whole: whether a missing file is an error.
-        alone: whether another file is an error.
-        free: suffixes of files that are not checked, in lower case.
+        alone: whether a file that the manifest does not list is an error.
+        free: suffixes, in lower case, of files that are not checked.
 
     Raises:
         FolderChangedError: a file has changed or is missing, or the manifest does not list it.
@@ -105,7 +110,7 @@ def check_folder(
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a folder that is to be made again to the first free name of NAME.damaged, NAME.damaged-2, ...; return it.
+    """Rename a folder to the first free name of NAME.damaged, NAME.damaged-2, ..., and return the new path.
 
     Raises:
         OSError: it cannot be renamed.

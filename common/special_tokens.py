@@ -1,4 +1,4 @@
-"""Special tokens that a text spells out, such as `</s>` or `[MASK]`: let a tokenizer read them as text."""
+"""Special tokens that a text spells out, such as `</s>` or `[MASK]`: make a tokenizer read them as plain text."""
 
 import json
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ from tokenizers.models import Unigram, WordLevel
 
 
 def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
-    """Return whether a text spells out a special token of the tokenizer."""
+    """Return whether one of the texts spells out a special token of the tokenizer."""
     special = _special(tokenizer)
     return any(token in text for text in texts for token in special)
 
 
 def read_special_as_text(tokenizer: Tokenizer) -> None:
-    """Let a tokenizer give a special token that a text spells out the ids of its characters.
+    """Make a tokenizer split a special token in a text into the tokens of its characters, in place.
 
-    `encode_special_tokens` does that for models whose merges never make a special token. In Unigram and WordLevel, the
-    model's vocabulary would still give its id: the entry gets a name that no text has. The ids of all entries stay.
+    `encode_special_tokens` suffices for models whose merges never make a special token. A Unigram or WordLevel model
+    would still find it in its vocabulary, so its entry is renamed to something that no text contains. All ids stay.
     """
     tokenizer.encode_special_tokens = True
     special = _special(tokenizer)
@@ -33,7 +33,7 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
 
 
 def unhidden(tokenizer: Tokenizer) -> str:
-    """Return a tokenizer as JSON, as it was before `read_special_as_text`, so that all tokens keep their ids."""
+    """Return a tokenizer as JSON, with the vocabulary that it had before `read_special_as_text`."""
     record = json.loads(tokenizer.to_str())
     vocabulary, mark = record["model"].get("vocab"), _hidden("")
     if isinstance(tokenizer.model, Unigram):
@@ -48,5 +48,5 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return a name for an entry of the vocabulary that no text has between the spaces at which it is split."""
+    """Return a name for a vocabulary entry that never matches: it has a space, at which texts are split."""
     return f" \0 {token}"

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from clearspan.common.failures import Failure, hand_over, report
+from clearspan.common.former import advice
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.common.working_folder import children_ignore_it
 
@@ -92,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         known = [*self._option_string_actions, *others]
         if name in known:  # the option stands before the subcommand
             return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{did_you_mean(name, known)}"
+        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
@@ -124,7 +125,8 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            option = action.option_strings[0] if action.option_strings else ""
+            error.message += advice(f"{option} {value}") or did_you_mean(str(value), map(str, action.choices or ()))
             raise
 
 

@@ -1,5 +1,5 @@
-"""Ids of tokens: the vocabulary size of a tokenizer, which decides the type of the token columns and the number of
-embedding rows, and the ids of a prompt at the start of a text.
+"""Token ids: a tokenizer's vocabulary size, which sets the dtype of token columns and the number of embedding rows, and
+the ids of a prompt at the start of a text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
 
 
 def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids with which every text after a prompt begins: a space at the prompt's end belongs to the text.
+    """Return the ids at the start of every text with this prompt, without the prompt's final space, which the tokenizer
+    joins with the text.
 
     Args:
         tokenizer: as `common.fast_tokenizer.load` returns it, without padding.
@@ -38,7 +39,7 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
-    """Decode lists of ids, and remove the prompt with which each of them begins.
+    """Decode lists of ids, and remove the prompt at the start of each.
 
     The prompt is cut off the decoded text, since one token may hold its end and the start of the text. If decoding
     changes the spaces of the prompt, its ids are cut off instead.

@@ -1,9 +1,9 @@
-"""The working folder is where a user's data lies: no module is imported from it, except those that the user named.
+"""Imports from the working folder: it holds the user's data, so only modules that the user named are imported from it.
 
 python -m, python -c          put the working folder first on the import path, where a json.py or a zstandard.py
-                              beside the data would be executed in place of the library that an import means
-children_ignore_it            the processes that a command starts, and those that they start, leave it out
-own_modules                   finds what `module:name` names there, and what such a module imports from beside it
+                              beside the data would be run in place of the library
+children_ignore_it            makes the processes that a command starts, and their children, leave it out
+own_modules                   finds the modules that the user named as `module:name`, and modules that these import
 """
 
 import importlib
@@ -17,15 +17,15 @@ from types import ModuleType
 
 SAFE_PATH, PATH = "PYTHONSAFEPATH", "PYTHONPATH"
 NAMED = "CLEARSPAN_NAMED_MODULES"
-"""Variable of this process and of those that it starts: the names of the modules that the user named."""
+"""Environment variable, inherited by child processes, with the modules that the user named, comma-separated."""
 IMPORT_SYSTEM = ("importlib.", "importlib")
 """Names of the modules whose frames lie between an import statement and a finder."""
 
 
 def children_ignore_it(environment: MutableMapping[str, str]) -> None:
-    """Set the variables of an environment with which Python leaves the working folder out of its import path.
+    """Set environment variables so that Python leaves the working folder out of the import path.
 
-    A clone that is not installed is run from its own folder: `PYTHONPATH` then names it.
+    If the working folder is a clone of this project that is not installed, it is put on `PYTHONPATH`.
     """
     environment[SAFE_PATH] = "1"
     home = str(Path(__file__).parents[2])
@@ -35,10 +35,10 @@ def children_ignore_it(environment: MutableMapping[str, str]) -> None:
 
 
 class OwnModules(MetaPathFinder):
-    """Finder of modules in the working folder, for names that the user gave and for the modules that it found.
+    """Import finder for the working folder: finds modules that the user named, and modules that these import.
 
-    It is asked after all others: an installed module takes precedence. The names are in an environment variable: the
-    processes that this one starts, such as Beam's workers, find the modules of what they are sent.
+    It comes after all other finders, so an installed module takes precedence. The names are in an environment variable,
+    so that child processes, such as Beam's workers, find the same modules.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def _named() -> list[str]:
 
 
 def _importer() -> str:
-    """Return the name of the module whose import statement, or call of importlib, is looking for a module."""
+    """Return the name of the module whose import statement, or call of importlib, started this search."""
     frame = sys._getframe(2)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(IMPORT_SYSTEM):
         frame = frame.f_back

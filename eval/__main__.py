@@ -24,10 +24,10 @@ protocols:
   full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
   fast  for prototyping: SentEval's settings for it (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
-pooling of a plain Hugging Face folder, in SimCSE's names:
+pooling of a plain Hugging Face folder:
   mean             the mean over the tokens of the last layer
-  cls              the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
-  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers calls it cls
+  pooler           the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
+  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers and model.pooling call it cls
   first-last       the mean over the tokens of the first and the last layer
 
 prompts:
@@ -53,15 +53,15 @@ related commands:
 """
 
 import contextlib
-import functools
 import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from clearspan.common import terminal
-from clearspan.common.failures import Failure, report
-from clearspan.common.options import parse
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -73,45 +73,45 @@ from clearspan.eval.tasks.registry import FAMILIES
 
 PROG = "python -m clearspan.eval"
 
-
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    work = functools.partial(_evaluate, argv, prog)
-    return terminal.run(prog, work, (DataError, OSError, EvaluationError))
+_FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
 
 
-def requested(argv: Sequence[str] | None, prog: str = PROG, raises: bool = False) -> EvalOptions:
-    """Return the evaluation that a command line asks for."""
-    families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
-    description = str(__doc__).replace("{families}", families)
-    return parse(EvalOptions, argv, prog=prog, description=description, raises=raises)
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(EvalOptions, Command):
+    """The command `eval`."""
+
+    prog: ClassVar[str] = PROG
+    description: ClassVar[str] = str(__doc__).replace("{families}", _FAMILIES)
+    expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
+
+    def run(self) -> Result:
+        """Evaluate the models; the exit code is 1 if data is truncated and `--allow-missing` is not given."""
+        try:
+            # Keeps text that a library or the model's own code prints out of the results.
+            with contextlib.redirect_stdout(sys.stderr):
+                scored = evaluate(self)
+        except EvaluationError as error:
+            for name, reason in error.skipped.items():
+                print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)
+            raise
+        truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
+        failure = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
+        if not truncated:
+            return Printed(_text(scored), _json(scored))
+        return Printed(_text(scored), _json(scored), 1, terminal.printable(failure))
 
 
-def _evaluate(argv: Sequence[str] | None, prog: str) -> int:
-    """Evaluate the models, print the summary, and return the exit code."""
-    request = requested(argv, prog)
-    try:
-        # Keeps text that a library or the model's own code prints out of the results.
-        with contextlib.redirect_stdout(sys.stderr):
-            scored = evaluate(request)
-    except EvaluationError as error:
-        for name, reason in error.skipped.items():
-            print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)
-        raise
-    truncated = "" if request.allow_missing else ", ".join(scored[0].results.truncated.values())
-    if truncated:
-        problem = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
-        report(Failure(prog, terminal.printable(problem)))
-    terminal.say(_output(scored, request.json), end="")
-    return int(bool(truncated))
+def _text(scored: Sequence[Scored]) -> str:
+    return terminal_summary(ScoreSummary(scored), shutil.get_terminal_size((100, 24)).columns)
 
 
-def _output(scored: Sequence[Scored], as_json: bool) -> str:
-    if not as_json:
-        return terminal_summary(ScoreSummary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+def _json(scored: Sequence[Scored]) -> str:
     if len(scored) == 1:
         return scored[0].results.to_json()
     return json_text([json.loads(each.results.to_json()) for each in scored])
+
+
+main = Evaluate.main
 
 
 if __name__ == "__main__":

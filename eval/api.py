@@ -11,7 +11,7 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.typed import checked
-from clearspan.eval.__main__ import requested
+from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
 from clearspan.eval.results import Results
@@ -36,7 +36,7 @@ def evaluate(
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
         options: options of `clearspan eval --help` by their names with underscores: `protocol="fast"`,
-            `pairs="mine.csv"`, `pooling="cls"`, `device="cuda"`.
+            `pairs="mine.csv"`, `pooling="pooler"`, `device="cuda"`.
 
     Returns:
         The content of `results.json`: `results.scores["STSBenchmark"]["spearman"]` is in percent.
@@ -52,7 +52,7 @@ def evaluate(
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
         tasks = tasks if isinstance(tasks, str) else ",".join(tasks)
         line = words({"model": model, "tasks": tasks or None, "data": data, "output": output, **options})
-        return run(requested(line, raises=True))[0].results
+        return run(Evaluate.parsed(line, raises=True))[0].results
 
 
 @checked
@@ -67,7 +67,7 @@ def load_model(
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
-        pooling: pooling of a plain Hugging Face folder: mean (default), cls, cls-before-head or first-last.
+        pooling: pooling of a plain Hugging Face folder: mean (default), pooler, cls-before-head or first-last.
         precision: precision of a folder's transformer: fp32, bf16 or auto, which is bf16 if the device multiplies it.
         device: such as `cpu` or `cuda:1`; auto: cuda if there is a GPU, else cpu.
 

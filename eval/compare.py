@@ -11,17 +11,18 @@ Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read;
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.encoder.prompts import Sides
-from clearspan.common.options import Flag, Json, Options, Quiet, run
+from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
-from clearspan.common.terminal import printable, say
+from clearspan.common.terminal import printable
 from clearspan.eval import results
 from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import json_text
@@ -92,7 +93,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
     pairs: dict[tuple[str, str], tuple[Examples, Examples]] = {}
     for task in dict.fromkeys([*a.scores, *b.scores]):
         others = of_b.get(task, {})
-        shared = {(task, key): (one, others[key]) for key, one in of_a.get(task, {}).items() if key in others}
+        shared = {(task, key): (ours, others[key]) for key, ours in of_a.get(task, {}).items() if key in others}
         if task not in b.scores or task not in a.scores:
             not_compared[task] = f"only in {'A' if task in a.scores else 'B'}"
         elif changed := _changed_files(a.data.get(task, {}), b.data.get(task, {})):
@@ -173,24 +174,26 @@ def terminal(comparison: Comparison) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(Options):
+class Compare(Command):
     """The command `compare`."""
+
+    prog: ClassVar[str] = "python -m clearspan.eval.compare"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = _EXAMPLE
+    expected: ClassVar[Errors] = (DataError, OSError)
 
     a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
     b: Annotated[Path, Flag("the second model's evaluation; differences are B - A", "B", positional=True)]
     json: Json = False
     quiet: Quiet = False
 
+    def run(self) -> Result:
+        """Return the differences."""
+        comparison = compare_folders(self.a, self.b, progress=not self.quiet)
+        return Printed(terminal(comparison), json_text(asdict(comparison)))
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.compare") -> int:
-    """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(Compare, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
-
-def _print(options: Compare) -> int:
-    comparison = compare_folders(options.a, options.b, progress=not options.quiet)
-    say(json_text(asdict(comparison)) if options.json else terminal(comparison), end="")
-    return 0
+main = Compare.main
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Contest of a verdict's systems: their ranks, alone and beside BM25, with weights that other queries chose.
+"""Contest of a verdict's systems: their ranks, alone and beside BM25, with weights chosen on other queries.
 
     rounds of (queries that choose, queries that are judged) ─┐
     vectors of a model and of BM25 ───────────────────────────┴──> Result: its weight, a rank for each judged query
 
-Held-out titles have one round: the half that picks checkpoints chooses, the other half is judged. A user's questions
-are few, so there are two: each half is judged with the weight that the other half chooses, and all questions count.
+Held-out titles have one round: the half that picks checkpoints also chooses the weight, and the other half is judged.
+A user's questions are few, so there are two rounds: each half is judged with the weight that the other half chooses.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,13 @@ BESIDE = " + BM25"
 
 @dataclass(frozen=True)
 class Result:
-    """A system and what it finds.
+    """A system and its ranks.
 
     Attributes:
-        weight: the weight beside BM25 that all queries that choose prefer; None: the model or BM25 alone.
-        chosen_by: MRR, as a fraction of 1, by which it is compared with others of its kind.
-        ranks: of the judged queries.
+        about: description in one line.
+        weight: the model's weight beside BM25, the best one over all choosing queries; None: the model or BM25 alone.
+        chosen_by: MRR, as a fraction of 1, by which the best trained and the best untrained system are chosen.
+        ranks: the ranks of the judged queries.
     """
 
     name: str
@@ -52,8 +53,8 @@ class Contest:
     """The queries of a verdict, and the texts that are ranked.
 
     Attributes:
-        collection: all queries, those that choose and those that are judged.
-        rounds: the rows of queries that choose, and of queries that are judged by what they chose.
+        collection: all choosing and judged queries, and the documents.
+        rounds: for each round, the rows of the choosing queries, and the rows of the queries judged with their choice.
     """
 
     collection: RetrievalSet
@@ -64,7 +65,7 @@ class Contest:
         """Return the contest of held-out texts.
 
         Raises:
-            DataError: too few of them pick checkpoints.
+            DataError: too few of them are in the half that picks checkpoints.
         """
         judged = held.collection
         if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
@@ -78,11 +79,11 @@ class Contest:
 
     @classmethod
     def crossed(cls, questions: HeldOutTexts) -> "Contest":
-        """Return the contest of questions, halved by their hashes."""
+        """Return the contest of questions, halved by their hashes: each half chooses for the other."""
         collection = questions.collection
-        side = np.array([is_of_picking_half(query) for query in collection.queries])
-        one, other = np.flatnonzero(side), np.flatnonzero(~side)
-        return cls(collection, [(one, other), (other, one)])
+        is_first = np.array([is_of_picking_half(query) for query in collection.queries])
+        first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
+        return cls(collection, [(first, second), (second, first)])
 
     @property
     def judged(self) -> Ints:
@@ -95,22 +96,22 @@ class Contest:
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> Result:
-        """Return what a model, or BM25, finds by its vectors of all queries and texts."""
-        found = ranks(*vectors, self.collection)
-        chosen_by = found.reciprocal[self.choosing].mean()
-        return Result(name, about, is_trained, None, float(chosen_by), found.part(self.judged))
+        """Return the result of a model, or of BM25, from its vectors of all queries and texts."""
+        all_ranks = ranks(*vectors, self.collection)
+        chosen_by = all_ranks.reciprocal[self.choosing].mean()
+        return Result(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
     def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> Result:
-        """Return what a model finds beside BM25."""
+        """Return the result of a model beside BM25, with the weight that each round chooses."""
         choosing = np.unique(self.choosing)
         grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
-        found = []
+        by_round = []
         for chooses, judged in self.rounds:
             weight = best_weight(grid[:, np.isin(choosing, chooses)])
             part = self.collection.part(judged.tolist())
-            found.append(ranks(*vectors.part(judged).vectors(weight), part))
-        whole = Ranks.concatenate(found)
+            by_round.append(ranks(*vectors.part(judged).vectors(weight), part))
+        whole = Ranks.concatenate(by_round)
         weight = best_weight(grid)
-        is_crossed = len(self.rounds) > 1  # a weight that all of them chose would flatter them
+        is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
         chosen_by = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
         return Result(f"{name}{BESIDE}", f"{about}, beside BM25", is_trained, weight, float(chosen_by), whole)

@@ -42,7 +42,7 @@ def json_text(value: Any) -> str:
 
 
 def existing_folder(text: str) -> Path:
-    """Return a folder; raise ValueError if it is none."""
+    """Return the path of an existing folder; raise ValueError if there is no such folder."""
     if not Path(text).is_dir():
         raise ValueError(f"no such folder: {text}")
     return Path(text)

@@ -25,7 +25,7 @@ REPORT = "report.html"
 
 
 def check_model(spec: str) -> None:
-    """Raise ValueError for a path at which nothing is."""
+    """Raise ValueError unless a value of `--model` is an existing path, a baseline or `module:function`."""
     if problem := misnamed(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
     model = encoder_of(spec) or spec
@@ -34,7 +34,7 @@ def check_model(spec: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Raise ValueError for a model's name that cannot be a folder's."""
+    """Raise ValueError for a model's name that is not a valid folder name."""
     if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
         raise ValueError(f"must be a valid folder name, not {text!r}")
 

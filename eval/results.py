@@ -48,7 +48,7 @@ class Results:
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
         subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
         counts: task -> sizes of the data behind its scores.
-        settings: task -> what its scores depend on besides data and model.
+        settings: task -> settings, other than data and model, that affect its scores.
         data: task -> file -> SHA-256 of its bytes.
         averages: name -> {"value": percent, "tasks": the tasks covered, "missing": the tasks not scored}.
         skipped: task -> the reason why it was not scored.
@@ -76,7 +76,7 @@ class Results:
     folder: Path = Path()
 
     def record(self) -> dict[str, Any]:
-        """Return what `results.json` holds."""
+        """Return the content of `results.json`."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def add(self, task: str, scores: TaskScores) -> None:
@@ -218,7 +218,7 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
     """Read task -> metric -> examples from the `examples.npz` of an evaluation that `read` returned.
 
     Raises:
-        DataError: the file does not exist, is malformed, or is not that of the evaluation.
+        DataError: the file does not exist, is malformed, or belongs to another evaluation.
         OSError: the file cannot be read.
     """
     path = evaluation.folder / EXAMPLES

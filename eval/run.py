@@ -184,10 +184,10 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning of the tasks whose files are not the known copies: no score shows that.
+    """Return a warning that names the tasks whose files differ from the published ones; no score would reveal it.
 
     Args:
-        known: task -> its files beside the known copies.
+        known: task -> its files, compared with the known copies.
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     tasks = ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
@@ -249,7 +249,7 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
 
 
 def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
-    """Return task -> scores; adds the scores to `results`."""
+    """Score the tasks; return task -> scores, and add scores and skipped tasks to `results`."""
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:

@@ -289,7 +289,7 @@ class TaskScores:
         details: further texts and tables for the report.
         subsets: subset -> metric -> value in percent, or a count where the metric's name begins with `num_`.
         examples: key of `scores` -> its examples; includes `main` if that is computed from examples.
-        settings: what the scores depend on besides data and model: seeds, the chosen L2, epochs.
+        settings: settings, other than data and model, that affect the scores: seeds, the chosen L2, epochs.
     """
 
     scores: dict[str, float]

@@ -4,10 +4,9 @@
     all texts of the dataset ──────────────────────────────────────┼──> reciprocal ranks ──> one bootstrap ──> Verdict
     BM25, untrained models, the trained one; each beside BM25 ─────┘
 
-The systems are what a user could take instead: BM25, each model as it is, the trained one, and each model beside BM25.
-Every weight beside BM25, and the trained and the untrained system to compare, is chosen on the half of the held-out
-texts that picks checkpoints. The figures are of the other half. Their intervals, and that of the difference, come from
-the same bootstrap samples.
+The systems are all that a user could choose from: BM25, each model as it is, the trained one, and each model beside
+BM25. Every weight beside BM25, and the trained and the untrained system to compare, are chosen on the half of the
+held-out texts that picks checkpoints; the other half is scored. All intervals come from the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +34,18 @@ Word = Literal["better", "worse", "no difference"]
 Task = Literal["titles", "crops", "questions"]
 BM25 = "BM25"
 FEWEST_DECIDING = 20
-"""Fewest queries that decide: the bootstrap's intervals are too narrow for fewer. Of ten, 5.5 % of verdicts on equal
-systems were `better`, where 2.5 % should be; of twenty 3.4 %, of a hundred 2.2 %.
+"""Fewest queries for a verdict other than `no difference`: with fewer, the bootstrap's intervals are too narrow. With
+ten queries, 5.5 % of verdicts on equal systems were `better`, where 2.5 % are expected; with twenty 3.4 %, with a
+hundred 2.2 %.
 """
 TRAINED = "trained"
 """Name of the only trained model, which the sentence calls `the trained model`."""
 SAID_S = 30
-"""Seconds of embedding from which they are said before."""
+"""Announce embedding that is expected to take longer than this many seconds."""
 NUM_EXAMPLES = 3
-"""Number of examples that the trained system wins, and of those that it loses."""
+"""Most examples that the trained system wins, and most that it loses."""
 QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
-"""Task -> what a query is."""
+"""Task -> noun for a query."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Entrant:
 
     Attributes:
         name: its name in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.
-        model: a folder, or anything else that `clearspan eval --model` takes.
-        about: what it is, in a line.
+        model: a folder, or any other value of `clearspan eval --model`.
+        about: description in one line.
         is_trained: whether it was trained on this dataset.
     """
 
@@ -71,7 +71,7 @@ class System:
 
     Attributes:
         name: without commas: `BM25`, `all-MiniLM-L6-v2`, `all-MiniLM-L6-v2 + BM25`, `trained`, `trained + BM25`.
-        about: what it is, in a line.
+        about: description in one line.
         is_trained: whether its model was trained on this dataset.
         weight: the weight of the model's scores beside BM25's, from 0 to 1; None: the model or BM25 alone.
         mrr: mean reciprocal rank of the right text, in percent; low, high: its 95 % interval.
@@ -106,21 +106,22 @@ class Example:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome.
+    """The verdict: every system's score, the comparison of the best trained with the best untrained one, and a winner.
 
     Attributes:
-        task: what finds the texts: `titles`, `crops` or `questions`.
-        num_queries: number of queries that the figures are of.
+        task: the kind of queries: `titles`, `crops` or `questions`.
+        num_queries: number of queries that are scored.
         num_texts: number of texts that are ranked.
         num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
         systems: best first.
-        winner: name of the system to take: the best trained one if `word` is `better`, else the best untrained one, or
-            BM25 unless that one finds more than BM25 beyond noise.
+        winner: name of the system to take. If `word` is `better`, the best trained one; otherwise the best untrained
+            one if it is better than BM25 beyond noise, else BM25.
         best_trained, best_untrained: names of the two systems that are compared.
-        difference: the best trained one's MRR minus the best untrained one's, in points; low, high: its 95 % interval.
+        difference: the best trained system's MRR minus the best untrained one's, in points.
+        low, high: the 95 % interval of the difference.
         word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
         sentence: the outcome in words.
-        notes: remarks on how far the figures carry, such as few queries.
+        notes: remarks on the reliability of the figures, such as few queries.
         examples: queries that the compared systems answer differently: some that the trained one wins, some it loses.
     """
 
@@ -150,9 +151,9 @@ class Verdict:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
-        """Return the verdict of the result of `to_json`, also if it was written as JSON and read back."""
-        systems = tuple(System(**each) for each in values["systems"])
-        examples = tuple(Example(**each) for each in values["examples"])
+        """Return the verdict from the result of `to_json`, also after it was written as JSON and read back."""
+        systems = tuple(System(**system) for system in values["systems"])
+        examples = tuple(Example(**example) for example in values["examples"])
         return cls(**{**values, "systems": systems, "examples": examples, "notes": tuple(values["notes"])})
 
 
@@ -175,11 +176,11 @@ def judge(
         entrants: the models; at least one of them is trained.
         data: a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`), which are judged instead of the dataset's held-out titles.
-        prompt_name: as of `clearspan eval`.
-        stemmer: language whose endings BM25 leaves out, as of `clearspan search`; None: words as they are.
+        prompt_name: names of prompts, as of `clearspan eval --prompt-name`.
+        stemmer: language of BM25's stemmer, as of `clearspan search --stemmer`; None: words are not stemmed.
         cached: folder of cached embeddings; None: no cache.
         compute: device and precision (default: the GPU if there is one, fp32).
-        say: is called with a line of each model whose embeddings will take more than half a minute.
+        say: called with a line for each model whose embeddings will take more than half a minute.
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
@@ -195,7 +196,7 @@ def judge(
     device, precision = (compute or resolve(AUTO, "fp32"))[:2]
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
-    found = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
+    results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
         model = load(entrant.model, None, precision, device)
@@ -204,30 +205,33 @@ def judge(
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(contest.collection.queries, documents)
         kind = (entrant.name, entrant.about, entrant.is_trained)
-        found += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
+        results += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
         warnings += [f"{entrant.name}: {line}" for line in similarity.warnings()]
-    return decide(found, contest, task, held.num_texts, warnings)
+    return decide(results, contest, task, held.num_texts, warnings)
 
 
 def decide(
     results: Sequence[Result], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
 ) -> Verdict:
-    """Return the verdict on what the systems found.
+    """Reach the verdict from the results of the systems.
 
     Args:
-        results: at least one trained system and one that is not; of equally good ones, the first is taken.
-        num_collection: number of texts in the collection, also those that are not ranked.
+        results: at least one trained and one untrained system; among equally good ones, the first is taken.
+        num_collection: number of texts in the collection, including those that are not ranked.
         warnings: further notes.
+
+    Raises:
+        ValueError: two systems have one name.
     """
-    examples = {each.name: Examples.of("mean", each.reciprocal) for each in results}
+    examples = {result.name: Examples.of("mean", result.reciprocal) for result in results}
     if len(examples) < len(results):
-        raise ValueError(f"the systems need different names: {', '.join(each.name for each in results)}")
+        raise ValueError(f"the systems need different names: {', '.join(result.name for result in results)}")
     systems = [
-        System(each.name, each.about, each.is_trained, each.weight, figure(of), *interval(of))
-        for each, of in zip(results, examples.values(), strict=True)
+        System(result.name, result.about, result.is_trained, result.weight, figure(of), *interval(of))
+        for result, of in zip(results, examples.values(), strict=True)
     ]
     trained, untrained = (
-        max((each for each in results if each.is_trained == side), key=lambda each: round(each.chosen_by, 12))
+        max((result for result in results if result.is_trained == side), key=lambda result: round(result.chosen_by, 12))
         for side in (True, False)
     )
     change = difference(examples[untrained.name], examples[trained.name])
@@ -262,15 +266,15 @@ def decide(
 
 
 def _without_training(best: Result, results: Sequence[Result], examples: Mapping[str, Examples]) -> Result:
-    """Return what to take if training does not pay: the best system without it, or BM25, which needs no model either,
-    unless the best one finds more beyond noise.
+    """Return the system to take if training does not pay off: the best untrained one if it is better than BM25 beyond
+    noise, else BM25, which needs no model.
     """
-    words = next((each for each in results if each.name == BM25), best)
+    words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
 
 
 def in_words(system: System) -> str:
-    """Return a system in words: `BM25`, `the trained model beside BM25 (weight 0.8)`. Weight 0 is BM25 itself."""
+    """Return a phrase for a system, e.g. `the trained model beside BM25 (weight 0.8)`; weight 0 is BM25 alone."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:

@@ -14,12 +14,10 @@ from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.mining.mine_command import Mine
-from clearspan.pipelines.mining.mine_command import MiningSummary as MinedSummary
-from clearspan.pipelines.run import DatasetSummary, RunOptions, run
-from clearspan.pipelines.search.search_command import Search, SearchResults
-from clearspan.pipelines.serve.serve_command import Ended, Serve
-from clearspan.pipelines.vocabulary import TokenizerSummary as LearnedSummary
-from clearspan.pipelines.vocabulary import Vocabulary
+from clearspan.pipelines.run import RunOptions, run
+from clearspan.pipelines.search.search_command import Search
+from clearspan.pipelines.serve.serve_command import Serve
+from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
 
@@ -115,7 +113,7 @@ def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Sea
             check_beam(command, rest, is_allowed=is_remote)
         if is_remote:
             storage.use_options(rest)
-        return other, lambda: tell(other.run(), other.json)
+        return other, lambda: other.tell("pipelines")
     options = checked(command, RunOptions, arguments, beam=rest)
     kind = checked(command, known[name], arguments)
     if kind.group_field is not None and not options.holdout_fraction:
@@ -132,13 +130,8 @@ def make_dataset(kind: Kind, options: RunOptions) -> int:
     if summary is None:
         terminal.say(f"{options.output}: planned; the job was only described, not run")
         return 0
-    return tell(summary, options.json)
-
-
-def tell(result: DatasetSummary | SearchResults | LearnedSummary | MinedSummary | Ended, as_json: bool) -> int:
-    """Print a result; return the exit code."""
-    terminal.say(result.to_json() if as_json else str(result))
-    return 0
+    terminal.say(summary.to_json() if options.json else str(summary))
+    return summary.code
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt
 
+from clearspan.common.command import Result
 from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
@@ -76,7 +77,7 @@ class RunOptions(CorpusOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetSummary:
+class DatasetSummary(Result):
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:

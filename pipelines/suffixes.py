@@ -4,9 +4,6 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 """Complete extensions of tars, compressed or not."""
-LINES = (".jsonl", ".ndjson")
-TABLES = (".csv", ".tsv")
-TEXTS = (".txt", ".text", ".md")
 
 
 def suffixes_of(path: str) -> list[str]:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
-from clearspan.pipelines.readers.sniff import WARC
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
@@ -46,12 +46,19 @@ _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORE
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
 
 
-class WebArchives:
-    """The input format (`pipelines.readers.formats.Format`)."""
+class WebArchives(Format):
+    """Web archives, a built-in format."""
 
-    def recognizes(self, head: bytes, path: str) -> bool:
+    name = "warc"
+    described = "WARC"
+    is_container = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file begins as a web archive."""
-        return head.startswith(WARC)
+        return head.startswith(b"WARC/1.")
+
+    def check(self, path: str) -> None:
+        check_extra("web", "fastwarc", "resiliparse", what=f"{path}: a web archive")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield the file's records, the skipped ones too, at their offsets in the decompressed file.
@@ -63,10 +70,10 @@ class WebArchives:
             yield _record(frame, piece.input.name, reading.max_bytes)
 
 
-class Pages:
-    """The input format of HTML files, `--format clearspan.plugins.web:Pages`: the title and the main text of each."""
+class Pages(Format):
+    """HTML files, `--format clearspan.plugins.web:Pages`: the title and the main text of each."""
 
-    def recognizes(self, head: bytes, path: str) -> bool:
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file is an HTML page, by its extension or its beginning."""
         return is_page(path, head)
 

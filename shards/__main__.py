@@ -15,7 +15,8 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common import terminal
-from clearspan.common.options import Flag, Json, Options, Quiet, add_fields, checked
+from clearspan.common.command import Command, Printed, Result
+from clearspan.common.options import Flag, Json, Quiet, add_fields, checked
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
@@ -35,25 +36,20 @@ GOOGLE_APPLICATION_CREDENTIALS, ...).
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfDataset(Options):
-    """Options of every command here."""
+class OfDataset(Command):
+    """A command of `clearspan shards`, with the options that all of them take."""
 
     folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
     json: Json = False
-
-    def run(self) -> int:
-        """Run the command; return its exit code."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ls(OfDataset):
     """Print a summary."""
 
-    def run(self) -> int:
+    def run(self) -> Result:
         manifest = Manifest.load(self.folder)
-        say(manifest.to_json().decode().rstrip() if self.json else "\n".join(summary(self.folder, manifest)))
-        return 0
+        return Printed("\n".join(summary(self.folder, manifest)), manifest.to_json().decode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +58,11 @@ class Verify(OfDataset):
 
     quiet: Quiet = False
 
-    def run(self) -> int:
+    def run(self) -> Result:
         problems = verification.verify(self.folder, self.quiet)
         text = "\n".join(problems) or f"{self.folder}: every shard is as the manifest says"
         report = {"folder": self.folder, "ok": not problems, "problems": problems}
-        say(json.dumps(report) if self.json else text)
-        return 1 if problems else 0
+        return Printed(text, json.dumps(report), 1 if problems else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +72,7 @@ class Cat(OfDataset):
     limit: Annotated[int, Flag("examples to show", "N"), Ge(1)] = 5
     width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
 
-    def run(self) -> int:
+    def run(self) -> Result:
         dataset = reader.Dataset(self.folder)
         decode: Callable[[list[int]], str] | None = None
         if dataset.kind.has_tokens:
@@ -96,7 +91,7 @@ class Cat(OfDataset):
             for name, text in texts.items():
                 end = " ..." if 0 < self.width < len(text) else ""
                 say(f"  {name} ({len(row[name]):,}): {text[: self.width or None]}{end}")
-        return 0
+        return Printed()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +101,11 @@ class ParquetExport(OfDataset):
     output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
     quiet: Quiet = False
 
-    def run(self) -> int:
+    def run(self) -> Result:
         export.export(self.folder, self.output, self.quiet)
         sizes = [path.stat().st_size for path in self.output.glob("*.parquet")]
         report = {"output": str(self.output), "files": len(sizes), "bytes": sum(sizes)}
-        say(json.dumps(report) if self.json else f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes")
-        return 0
+        return Printed(f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes", json.dumps(report))
 
 
 COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": ParquetExport}
@@ -133,8 +127,8 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
     columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
-    each = f": {', '.join(columns)}" if len(columns) > 1 else ""
-    yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{each}" if tokenizer else "")
+    by_column = f": {', '.join(columns)}" if len(columns) > 1 else ""
+    yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{by_column}" if tokenizer else "")
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
     if tokenizer:
@@ -157,7 +151,7 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the options of the pipeline that are set, as in the fingerprint: "min_tokens 2048", "taken.files 9"."""
+    """Yield each pipeline option that is set, by its name in the fingerprint: "min_tokens 2048", "taken.files 9"."""
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own
@@ -185,7 +179,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON; of bytes and of arrays that are not vectors only their size and hash."""
+    """Return a value that JSON can hold: bytes, and arrays of several dimensions, become their size and hash."""
     if isinstance(value, bytes):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if not isinstance(value, np.ndarray):
@@ -196,7 +190,7 @@ def plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text; of bytes and arrays only their size."""
+    """Return a value as text; bytes and arrays become their size."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
     return " x ".join(f"{number:,}" for number in value.shape) if isinstance(value, np.ndarray) else str(value)
@@ -218,7 +212,7 @@ def work(argv: Sequence[str] | None, prog: str) -> int:
     given, rest = parser(prog).parse_known_args(argv)
     if rest:
         given.parser.error(given.parser.unknown(rest))
-    return checked(given.parser, COMMANDS[given.command], given).run()
+    return checked(given.parser, COMMANDS[given.command], given).tell("shards")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The examples of a dataset as a `webdataset` pipeline, for a training loop of one's own.
+"""The examples of a dataset as a `webdataset` pipeline, for your own training loop.
 
-    manifest -> shards -> split by node, by worker -> verified file -> tar members -> samples -> one dict an example
+    manifest -> shards -> split by node, by worker -> verified file -> tar members -> samples -> one dict per example
 
-The stages are webdataset's own, but for two: a shard is opened once its bytes match the manifest (`Dataset.fetch`), and
-a sample is decoded by the dataset's layout, where nothing can run code. Damage is raised; no stage skips a sample.
+All stages are webdataset's except two: a shard is opened only after its bytes match the manifest (`Dataset.fetch`), and
+a sample is decoded by the dataset's layout, which runs no code from the data. Damage raises an error; no stage skips a
+sample.
 """
 
 import functools
@@ -32,15 +33,15 @@ KEY, URL = "__key__", "__url__"
 def webdataset_pipeline(
     dataset: Dataset | str | Path, shuffle: int = 0, seed: int = 0, images: str = "pil"
 ) -> wds.DataPipeline:
-    """Return a `webdataset.DataPipeline` of a dataset, which yields one dict an example.
+    """Return a `webdataset.DataPipeline` of a dataset, which yields one dict per example.
 
     An example has the columns of its kind: token ids as an array (n,), a vector as float32 (dim,), the frames of a clip
-    as float16 (frames, 128), an image as `images` says, all else as plain Python values; in addition `__key__`, unique
-    in the dataset, and `__url__`, the path of its shard. Append further stages by `.compose(...)`, then give the
-    pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
+    as float16 (frames, 128), an image in the form that `images` names, all else as plain Python values. It also has
+    `__key__`, unique in the dataset, and `__url__`, the path of its shard. Append further stages with `.compose(...)`,
+    then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
 
-    Ranks and workers of a DataLoader share the shards: each example comes once, from one of them. With fewer shards
-    than ranks and workers, some of them have none; a smaller `--unit-bytes` makes more shards.
+    Ranks and DataLoader workers split the shards among them, so each example is yielded once. With fewer shards than
+    workers, some workers get none; a smaller `--unit-bytes` makes more shards.
 
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
@@ -48,7 +49,7 @@ def webdataset_pipeline(
             0: in order.
         seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
             (`persistent_workers`).
-        images: what webdataset makes of an image, e.g. `pil`, `rgb8` (uint8, (height, width, 3)) or `torchrgb`.
+        images: webdataset's form of a decoded image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
 
     Raises:
         ManifestError: the folder has no readable manifest.
@@ -99,7 +100,7 @@ def _decoded(
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
     """Yield the rows of a sample that is a record batch."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
-    names = [name for name in batch.schema.names if name != "scale"]  # of vectors, which are decoded with it
+    names = [name for name in batch.schema.names if name != "scale"]  # applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         yield {KEY: f"{sample[KEY]}-{row:05d}", URL: sample[URL], **dict(zip(columns, values, strict=True))}
@@ -115,7 +116,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield a sample whose columns are files of their own."""
+    """Yield one sample whose columns are separate files."""
     layout = KINDS[kind].layout
     assert isinstance(layout, Samples)
     columns = list(zip(layout.names, layout.forms, strict=True))

@@ -1,12 +1,12 @@
-"""Claim of an output folder: a file in it says what made it, so that no run continues or overwrites another's work.
+"""Claim of an output folder: a file in it describes the run that writes there, so that no run overwrites another's.
 
-    the folder is missing or empty      free
-    it holds this file                  this run's own, begun or finished
-    it holds the file of a run that came to nothing, and nothing else      emptied, and free
-    it holds the file with another content, or other files without it      ClaimError, which says what differs
+    the folder is missing or empty                     free
+    it holds the file with this run's content          this run began or finished it: continue
+    it holds only files of a run that wrote nothing    emptied, then free
+    it holds another content, or only other files      ClaimError, which names the differences
 
-The content is a JSON object. Names that begin with a dot are ignored. A run writes to a folder, and removes from it,
-only after its claim.
+The content is a JSON object. Names that begin with a dot are ignored. A run writes to a folder, and removes files from
+it, only after its claim.
 """
 
 import json
@@ -20,20 +20,21 @@ MOST_SHOWN = 6
 
 
 class ClaimError(OSError):
-    """The output folder holds something else. The message says what, and what to do."""
+    """The output folder belongs to something else. The message says to what, and what to do."""
 
 
 def claim(
     folder: str, name: str, content: bytes, fruitless: Callable[[str, bytes], Sequence[str]] = lambda folder, old: ()
 ) -> None:
-    """Make sure that a folder may be written to by the run that the file `name` with this content describes.
+    """Check that this run may write to a folder; remove the files of another run that wrote nothing.
 
     Args:
-        fruitless: function of the folder and another run's content of the file. If that run came to nothing, it returns
-            all of its files, in the order in which they are removed; else none.
+        name, content: the file that describes this run.
+        fruitless: called with the folder and the content of another run's file. If that run wrote nothing, it returns
+            the names of all its files, in the order in which to remove them; else an empty sequence.
 
     Raises:
-        ClaimError: it holds another run's output, or files of other origin.
+        ClaimError: the folder holds another run's output, or other files.
     """
     path = storage.join(folder, name)
     if not storage.exists(path):
@@ -62,9 +63,10 @@ def claim(
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Return the differences of two nested records, each as "field: old there, new now"; of lists only the first.
+    """Return the differences between two nested records, each as "field: old there, new now".
 
-    An item of a list is called by its `name`, if it has one, else by its number.
+    Of two lists, only the first difference is returned. An item of a list is called by its `name`, if it has one, else
+    by its number.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]

@@ -16,7 +16,7 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
     Raises:
         ShardError: the table of classes is missing or damaged.
-        ManifestError: the file is no table of classes, or the shards have a class without a name.
+        ManifestError: the file is not a table of classes, or the shards have a class without a name.
     """
     if PATH not in manifest.resources:
         return []
@@ -35,7 +35,7 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
 
 def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return a line on the number of classes and their sizes; none for a dataset without classes."""
+    """Return a list of one line: the number of classes and of examples in each; empty for a dataset without classes."""
     sizes = [counts.get(number, 0) for number in range(len(class_names))]
     if not sizes:
         return []

@@ -1,4 +1,4 @@
-"""The figures of a shard's contents, which its entry in the manifest holds.
+"""The figures of a shard's contents, as its entry in the manifest records them.
 
     batches -> Contents -> ShardInfo (the writer)
     shard -> batches -> Totals -> compared with its ShardInfo (every reader)
@@ -49,7 +49,7 @@ class Totals:
 
 @dataclasses.dataclass
 class Contents(Totals):
-    """All figures of the batches added so far: the totals, and those for which every example must be looked at."""
+    """All figures of the batches added so far: the totals, and the figures that need a look at every example."""
 
     lengths: Histograms = dataclasses.field(default_factory=dict)
     classes: dict[str, int] = dataclasses.field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Export of a dataset to Parquet, for programs that do not read tar shards: pandas, DuckDB, datasets, LanceDB.
 
-    documents-00003-001.tar -> verified record batches -> OUT/documents-00003-001.parquet, a row group a batch
+    documents-00003-001.tar -> verified record batches -> OUT/documents-00003-001.parquet, one row group per batch
 
-The columns are those of the kind. Memory holds one batch. A file is written whole or not at all.
+A file has the columns of the dataset's kind. Memory holds one batch. A file is written completely or not at all.
 """
 
 from pathlib import Path

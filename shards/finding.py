@@ -1,9 +1,10 @@
 """Search for local files by path, folder or glob: each file once, however many links lead to it.
 
-A file is identified by its device and inode, not by its name: of several names the first without a link is listed.
-(Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
+A file is identified by its device and inode. A file with several names is listed under the first name that is not a
+link. (Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
 cycles of links end. Only hidden names are skipped (`is_hidden`), as in globs: a broken link, a device or socket, and an
-unreadable folder are errors. The beginning of a pattern that exists as it is written is a name, and no pattern.
+unreadable folder are errors. The longest beginning of a pattern that exists on disk is taken literally, so brackets in
+the name of a folder are no wildcards.
 """
 
 import fnmatch
@@ -19,12 +20,13 @@ LITTER = ("__macosx", "thumbs.db", "desktop.ini")
 
 
 class Status(NamedTuple):
-    """Facts that a file system gives without reading a file: its size, when it was modified, and its inode.
+    """Metadata of a file, known without reading it: size, modification time, inode.
 
     Attributes:
-        modified: time in nanoseconds, as exact as the file system gives it.
+        modified: modification time in nanoseconds, at the file system's resolution.
         inode: 0 on an object store.
-        changed: time of the last change, of a name or of rights too; no program can set it back. 0 on an object store.
+        changed: time in nanoseconds of the last change of content, name or permissions, which no program can set.
+            0 on an object store.
     """
 
     bytes: int
@@ -51,7 +53,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_below_hidden(path: str, pattern: str = "") -> bool:
-    """Return whether a part of a path is hidden, apart from those that the pattern names and `.` and `..`."""
+    """Return whether a part of a path is hidden. `.`, `..`, and parts that the pattern names do not count as hidden."""
     if "/." not in path and not path.startswith(".") and not any(name in path.lower() for name in LITTER):
         return False  # almost all paths
     named = [".", "..", *pattern.split("/")]
@@ -108,8 +110,8 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield a folder and all folders under it, each with the paths of its files, without hidden names. Linked folders
-    are entered, but none twice.
+    """Yield a folder and all folders under it, each with the paths of its files, without hidden names. Links to folders
+    are followed, but no folder is entered twice.
     """
     entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):

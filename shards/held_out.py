@@ -1,10 +1,10 @@
-"""The held-out part of a dataset, which training never reads: a dataset itself, in a folder of the dataset's.
+"""The held-out part of a dataset, which training never reads: another dataset, in a subfolder of the dataset.
 
     DIR/manifest.json            the dataset            fingerprint: "split": "train"
     DIR/validation/manifest.json its held-out part      fingerprint: "split": "validation"
 
 `pipelines` writes it (`--holdout-fraction`), mining copies it, training measures losses on it, `eval` and `adapt` score
-models by it.
+models on it.
 """
 
 from pathlib import Path
@@ -14,13 +14,13 @@ from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Manifest
 
 FOLDER = "validation"
-"""The name of its folder."""
+"""Name of the subfolder with the held-out part."""
 TRAIN, HELD_OUT = "train", "validation"
 """Names in the fingerprint (`split`) of the part to train on and of the held-out part."""
 
 
 class NoHeldOutPartError(OSError):
-    """A dataset has no held-out part, or what lies in its place is another one's."""
+    """A dataset has no held-out part, or the dataset in its place is of another kind."""
 
 
 def folder_of(dataset: str) -> str:
@@ -40,20 +40,20 @@ def find(dataset: str) -> str | None:
 
 
 def parts(dataset: str) -> list[str]:
-    """Return the folders of a dataset and of its held-out part, without one that holds no dataset."""
+    """Return the folder of a dataset and the folder of its held-out part, each only if it holds a dataset."""
     return [folder for folder in (dataset, folder_of(dataset)) if is_dataset(folder)]
 
 
 def is_held_out(manifest: Manifest) -> bool:
-    """Return whether a manifest is one of a held-out part."""
+    """Return whether a manifest describes a held-out part."""
     return manifest.fingerprint.get("split") == HELD_OUT
 
 
 def held_out_part(folder: str) -> str:
-    """Return the held-out part of a dataset, or the folder itself if that is one.
+    """Return the folder of a dataset's held-out part, or `folder` itself if it is a held-out part.
 
     Raises:
-        NoHeldOutPartError: neither is.
+        NoHeldOutPartError: the folder is a dataset without a held-out part.
         ManifestError: the folder holds no dataset, or its manifest is damaged.
     """
     if part := find(folder):
@@ -64,11 +64,11 @@ def held_out_part(folder: str) -> str:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part was held out from, the folder around it; None if it is not there.
+    """Return the dataset that a held-out part was split from, its parent folder; None if that is not a dataset.
 
     Raises:
-        NoHeldOutPartError: the dataset around it is of another kind.
-        ManifestError: one of the two is damaged.
+        NoHeldOutPartError: the dataset in the parent folder is of another kind.
+        ManifestError: the manifest of one of the two is damaged.
     """
     around = part.parent
     if part.name != FOLDER or not is_dataset(str(around)):

@@ -54,5 +54,5 @@ def extend(key: Any, *parts: Any) -> Any:
 
 
 def draw(keys: Any, numbers: Any) -> Any:
-    """Return draws number 1, 2, ... under keys, broadcast together: uniform int64."""
+    """Return the draws with these numbers, from 1, under these keys, broadcast together: uniform int64."""
     return finalize(_wrap(keys + numbers * GOLDEN))

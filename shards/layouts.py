@@ -85,7 +85,7 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """Form of a column in a layout of samples: the extension of its files, and how a value becomes a file and back.
+    """Form of a column in a layout of samples: the extension of its files, and the conversion of values to files.
 
     Attributes:
         extension: extension of the column's files, as webdataset uses it.
@@ -100,7 +100,7 @@ class Form(NamedTuple):
     from_bytes: Callable[[bytes], Any]
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        """Return the column of such values."""
+        """Return these values as a column of type `type`."""
         if is_array(self.type):
             return array_column(values, self.type.value_type.list_size)
         return pa.array(values, self.type)
@@ -116,7 +116,7 @@ NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_num
 
 
 def array_type(width: int) -> pa.DataType:
-    """Return the type of a column of arrays, each (n, width) float16 with an n of its own."""
+    """Return the type of a column of arrays, each (n, width) float16; n may differ by row."""
     row = pa.list_(pa.field("item", pa.float16(), nullable=False), width)
     return pa.list_(pa.field("item", row, nullable=False))
 
@@ -175,9 +175,9 @@ def _form(extension: str) -> Form:
 
 
 class Samples(Layout):
-    """Layout with one file per row and column, all but the id, e.g. `Samples(image="jpg", label="cls")`.
+    """Layout with one file per row and column, e.g. `Samples(image="jpg", label="cls")`; the id is in the file's name.
 
-    A column is given by its `Form`, or by an extension: `cls` for whole numbers, any other for bytes.
+    Pass each column's `Form`, or an extension: `cls` for whole numbers, any other extension for bytes.
     """
 
     row_is_sample = True

@@ -1,4 +1,4 @@
-"""Histograms of example lengths, one per ragged column, with two bins per octave, and their text.
+"""Histograms of example lengths, one per ragged column, with two bins per octave, and their bars as text.
 
 The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
@@ -42,7 +42,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column that has no number; empty if there are no histograms."""
+    """Return a table of bars for each column, except numbered ones (`negative_1`); empty without histograms."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()

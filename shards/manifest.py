@@ -1,8 +1,8 @@
-"""The manifest of a dataset: its shards, the fingerprint of what shaped them, the reconciled counts of the input.
+"""The manifest of a dataset: its shards, the fingerprint of inputs and options, the reconciled counts of the input.
 
 The manifest is written last and is the commit point: a folder without `manifest.json` is not a dataset, and a tar that
 the manifest does not list is not part of it. The manifest holds the hash of its own content and the hashes of all files
-that decide the dataset's ids and training.
+that determine the dataset's token ids or affect training on it.
 
 Resources are the files beside the shards that are needed to read them or to make more. A kind with token ids has its
 tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`. All other resources, such as the synonyms of
@@ -30,7 +30,7 @@ FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
 SHA256 = re.compile("[0-9a-f]{64}")
 NUMBER = re.compile(r"0|[1-9]\d{0,17}")
-"""A class, or the lower edge of a bin of lengths."""
+"""Form of a class number, or of the lower edge of a bin of lengths."""
 FIELDS: dict[str, Any] = {
     "version": int,
     "kind": str,
@@ -40,7 +40,7 @@ FIELDS: dict[str, Any] = {
     "statistics": dict[str, float],
     "counts": dict,
 }
-"""The types of the fields; that of `statistics` may be absent."""
+"""The types of the fields; only `statistics` may be absent."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
@@ -142,7 +142,7 @@ class Manifest:
 
     @property
     def prompts(self) -> dict[str, str]:
-        """The text before each text of a column, by the column's name; its tokens are part of the column's."""
+        """The prompt before each text of a column, by the column's name; the column's token ids include it."""
         prompts = self.fingerprint.get("options", {}).get("prompts", {})
         return {str(column): str(prompt) for column, prompt in prompts.items()}
 
@@ -208,8 +208,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged, of another version, or names what is no file of a dataset; a
-                field has another type, or two fields contradict each other.
+            ManifestError: the file is missing, damaged or of another version; a name in it is not a valid name of a
+                dataset's file; a field has the wrong type; or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):

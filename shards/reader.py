@@ -4,7 +4,7 @@
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
 shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where
-their names are their hashes; a copy that was damaged since is downloaded again (`common.kept`).
+each is named by its hash; a damaged copy is downloaded again (`common.kept`).
 """
 
 import hashlib
@@ -40,7 +40,11 @@ def check_bytes(path: Path, shard: ShardInfo) -> None:
 
 
 def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of the files of a shard."""
+    """Yield (name, content) of the files of a local shard.
+
+    Raises:
+        tarfile.ReadError: the tar is damaged, or this project did not write it.
+    """
     with path.open("rb", BUFFER_BYTES) as stream:
         yield from ustar.members(stream)
 
@@ -52,7 +56,7 @@ def read_batches(
 
     Args:
         members: yields the files of a tar.
-        measured: the figures to compare with the manifest.
+        measured: class of the figures to compare with the manifest.
 
     Raises:
         ShardError: a member is not a batch of examples, or (after the last batch) a figure differs from the manifest.
@@ -177,7 +181,11 @@ class Dataset:
         return read_resource(self.folder, f"{FILES_FOLDER}/{name}", self.files[name])
 
     def fetch(self, shard: ShardInfo) -> Path:
-        """Return a local path of a shard whose bytes match the manifest, downloading it if needed."""
+        """Return a local path of a shard whose bytes match the manifest, downloading it if needed.
+
+        Raises:
+            ShardError: the shard is missing or damaged.
+        """
         source = storage.join(self.folder, shard.name)
         if storage.is_remote(self.folder):
             local = cache_folder() / f"{shard.sha256}.tar"
@@ -199,7 +207,10 @@ class Dataset:
         return local
 
     def batches(self, shard: ShardInfo, measured: type[Totals] = Totals) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a shard in order; its hash and `measured` figures are compared with the manifest.
+        """Yield the record batches of a shard in order, and compare its hash and figures with the manifest.
+
+        Args:
+            measured: class of the figures to compare.
 
         Raises:
             ShardError: the shard, or a member of it, differs from the manifest.

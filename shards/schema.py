@@ -1,14 +1,14 @@
-"""The kinds of datasets: their columns, their layout in a tar, the statistics they keep. A new kind is one line here.
+"""The kinds of datasets: their columns, their layout in a tar, the statistics they keep. A new kind is one entry here.
 
     documents  id, tokens, source
     sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline's --views
-    triplets   id, tokens, positive, and optionally positive_1, ..., negative, negative_1, ...: of a row with fewer
-               texts, the last of them are empty
+    triplets   id, tokens, positive, and optionally positive_1, ..., negative, negative_1, ...: a row with fewer texts
+               leaves the last columns empty
     images     id, image, label
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-No column is nullable but those of kept fields, `field_NAME`. Every kind has an `id`, which is not negative.
+Only the columns of kept fields, `field_NAME`, are nullable. Every kind has an `id`, which is not negative.
 """
 
 import dataclasses
@@ -36,11 +36,11 @@ TYPES = {
     "float32": pa.float32(),
 }
 FIELD = "field_"
-"""The beginning of the name of a column that holds a field of the inputs: `field_url`, `field_meta.year`."""
+"""Prefix of the columns that hold kept fields of the inputs: `field_url`, `field_meta.year`."""
 FIELD_TYPES = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
-"""Types of a column of FIELD by name. Its values may be null."""
+"""Arrow types of the columns of kept fields, by name. Their values may be null."""
 ARRAY = re.compile(r"float16\[(\d+)\]")
-"""Type of a column of arrays, e.g. float16[128]: each (n, 128) with an n of its own."""
+"""Type of a column of arrays, e.g. float16[128]: each (n, 128); n may differ by row."""
 LABEL = "label"
 """Name of the column of class numbers."""
 MEL_BINS = 128
@@ -48,7 +48,7 @@ MEL_BINS = 128
 
 
 def vector_type(dtype: str, dim: int) -> pa.DataType:
-    """Return the type of a column of embeddings, of one of VECTOR_TYPES and this dimension."""
+    """Return the Arrow type of a column of embeddings; `dtype` is a name in VECTOR_TYPES."""
     return pa.list_(pa.field("item", VECTOR_TYPES[dtype], nullable=False), dim)
 
 
@@ -59,14 +59,15 @@ def token_type(vocab_size: int) -> pa.DataType:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Kind of dataset.
+    """Schema of a kind of dataset: its columns and their layout in a tar.
 
     Attributes:
+        name: the kind's name, in lower-case letters; shards' names begin with it.
         columns: the columns, as name:type.
         optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
-            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for columns of any
-            names that begin so, whose types are among FIELD_TYPES.
-        layout: how the rows lie in a tar.
+            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for any names with
+            this prefix, whose types are among FIELD_TYPES.
+        layout: storage of the rows in a tar.
         statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
 
@@ -188,7 +189,7 @@ def register(kind: Schema) -> None:
     To read one, import the module first, or name it in the environment variable CLEARSPAN_EXTENSIONS.
 
     Raises:
-        ValueError: the name is not of lower-case letters alone, or belongs to a kind with other columns.
+        ValueError: the name has other characters than lower-case letters, or belongs to a kind with other columns.
     """
     if not re.fullmatch("[a-z]+", kind.name):
         raise ValueError(f"kind {kind.name!r}: the name, with which shards' names begin, must be of lower-case letters")
@@ -209,17 +210,17 @@ def is_vector(column_type: pa.DataType) -> bool:
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """Return the names of `count` columns of one sort, e.g. negative, negative_1, negative_2."""
+    """Return `count` numbered column names: negative, negative_1, negative_2, ..."""
     return [name if number == 0 else f"{name}_{number}" for number in range(count)]
 
 
 def of_sort(name: str, names: Sequence[str]) -> list[str]:
-    """Return which of the names are `numbered` by this name, in their order."""
+    """Return those `names` that `numbered` makes from `name` (negative, negative_1, ...), in their order."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 
 def _stem(name: str) -> str:
-    """Return the name of a numbered column with a star for its number, e.g. `view_*`."""
+    """Return a column's name with a star in place of its number, e.g. `view_*` for view_3."""
     return f"{name.rstrip('0123456789')}*"
 
 

@@ -32,9 +32,9 @@ from clearspan.shards.finding import Status
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 READERS = 16
-"""Number of requests to an object store at a time."""
+"""Number of concurrent requests to an object store."""
 AHEAD = 1000
-"""Number of files whose results may wait, so that memory does not grow with the number of files."""
+"""Most files whose results are held at a time, so that memory does not grow with the number of files."""
 
 
 class StoreError(OSError):
@@ -186,7 +186,11 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def status(path: str) -> Status:
-    """Return the status of a file: a file that is written again has another one."""
+    """Return the status of a file, which changes when the file is written again.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
     if is_remote(path):
         with _naming(path):
             (match,) = _beam().match([glob.escape(path)])
@@ -207,7 +211,7 @@ def size(path: str) -> int:
 
 
 def checksum(path: str) -> str:
-    """Return what an object store says of an object's content: the ETag on s3://, the CRC-32C on gs://."""
+    """Return the checksum that an object store keeps of an object: the ETag on s3://, the CRC-32C on gs://."""
     with _naming(path):
         return str(_beam().checksum(path))
 
@@ -216,22 +220,22 @@ def find(pattern: str) -> dict[str, Status]:
     """Return the files of a path, a folder or a glob: path -> status, sorted.
 
     A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
-    (`finding.is_hidden`). A path that exists is no glob, and neither are the brackets of a folder that exists. Local
-    links are followed, and a file with several names is listed once (`shards.finding`).
+    (`finding.is_hidden`). A path that exists is taken literally, and so are the brackets in the name of a folder that
+    exists. Local links are followed, and a file with several names is listed once (`shards.finding`).
 
     Raises:
         FileNotFoundError: no file matches, or a link is broken.
     """
     if is_remote(pattern):
         everything = "**" if pattern.endswith("/") else ""
-        meant = [glob.escape(pattern) + everything, pattern.replace("[", "[[]"), pattern]
+        readings = [glob.escape(pattern) + everything, pattern.replace("[", "[[]"), pattern]
         with _naming(pattern):
-            matches = (_beam().match([each])[0].metadata_list for each in dict.fromkeys(meant))
+            matches = (_beam().match([reading])[0].metadata_list for reading in dict.fromkeys(readings))
             entries: list[Any] = next(filter(None, matches), [])
-        found = {entry.path: _status_of(entry) for entry in entries}
+        statuses = {entry.path: _status_of(entry) for entry in entries}
         # Some consoles create an object that ends in "/" for a folder.
-        named = [path for path in found if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
-        files = {path: found[path] for path in sorted(named)}
+        paths = [path for path in statuses if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
+        files = {path: statuses[path] for path in sorted(paths)}
     else:
         files = finding.once(finding.matches(pattern))
     if not files:
@@ -245,9 +249,12 @@ def is_folder(pattern: str) -> bool:
 
 
 def each(place: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the results of reading many files in a place, in order.
+    """Yield `work(item)` for each item, in order; `work` reads files of a place.
 
-    On an object store, where each request takes tens of milliseconds, READERS of them are under way at a time.
+    On an object store, where a request takes tens of milliseconds, READERS items are worked on at a time.
+
+    Args:
+        place: path of the files or of their folder; only whether it is remote matters.
     """
     if not is_remote(place):
         yield from map(work, items)
@@ -305,7 +312,7 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _upload(path: str) -> Iterator[BinaryIO]:
-    """Open an object for writing; it appears when it is closed. Beam closes it after a failure too: it is then
+    """Open an object for writing; it appears when it is closed. Beam also closes it after a failure, so it is then
     deleted.
     """
     from apache_beam.io.filesystem import CompressionTypes
@@ -322,7 +329,7 @@ def _upload(path: str) -> Iterator[BinaryIO]:
 
 
 def publish_bytes(data: bytes, path: str) -> None:
-    """Write a file; it is there complete or not at all."""
+    """Write a file, completely or not at all."""
     with _upload(path) if is_remote(path) else atomic_write(path) as stream:
         stream.write(data)
 
@@ -348,8 +355,8 @@ def tree(folder: str) -> list[str]:
 
 
 def publish_file(local: Path, path: str) -> None:
-    """Publish a finished local file, completely or not at all: moved to a local path, which must be on the same disk;
-    copied to an object store in one PUT.
+    """Publish a finished local file, completely or not at all. It is moved to a local path, which must be on the same
+    disk, or copied to an object store in one PUT.
     """
     if is_remote(path):
         with local.open("rb") as source, _upload(path) as stream:

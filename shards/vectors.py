@@ -46,7 +46,7 @@ def decoded(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def field_names(batch_schema: pa.Schema) -> list[str]:
-    """Return the names of the kept fields of a dataset of vectors, in the order in which they were asked for."""
+    """Return the names of the kept fields of a dataset of vectors, in the order of its columns."""
     return [name.removeprefix(FIELD) for name in batch_schema.names if name.startswith(FIELD)]
 
 

@@ -1,4 +1,4 @@
-"""Verification of a whole dataset: reads all shards again and compares every figure of the manifest with them.
+"""Verification of a whole dataset: read all shards again and compare every figure of the manifest with them.
 
 A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. Loading it
 validates types, names, and all figures that follow from others (`shards.manifest`). Here every figure of a shard is
@@ -82,7 +82,7 @@ def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
 
 
 def _unnamed(dataset: Dataset) -> Iterator[str]:
-    """Yield a line for each file in the place of shards or resources that the manifest does not name."""
+    """Yield a problem for each tar or resource file in the dataset's folder that the manifest does not list."""
     named = {shard.name for shard in dataset.shards}
     for name in storage.list_files(dataset.folder):
         if name.endswith(".tar") and name not in named:

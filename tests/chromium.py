@@ -1,4 +1,4 @@
-"""A page in a headless Chromium, driven by its own protocol over a pipe: nothing to install beside the browser."""
+"""A page in a headless Chromium, driven by the DevTools protocol over a pipe: only the browser must be installed."""
 
 import base64
 import contextlib
@@ -36,7 +36,7 @@ class Tab:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.errors: list[str] = []
-        """What the page's console and the browser's checks, such as the policy of its content, complained about."""
+        """Errors from the page's console and from the browser's checks, such as the content security policy."""
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
@@ -83,8 +83,8 @@ class Tab:
         """Return the value of an expression as soon as it is true."""
         end = time.monotonic() + LONGEST_S
         while time.monotonic() < end:
-            if found := self.value(expression):
-                return found
+            if value := self.value(expression):
+                return value
             self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         raise AssertionError(f"never true: {expression}\n{self.value('document.body.innerText')}")
 
@@ -108,8 +108,8 @@ class Tab:
 def browser() -> Iterator[Tab]:
     """Start a browser with one tab; end it after the block."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        own = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
-        words = [executable(), *own, "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+        words = [executable(), *flags, "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
         read, commands = os.pipe()
         answers, write = os.pipe()
         theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (read, write)]

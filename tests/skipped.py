@@ -21,7 +21,9 @@ def line(reasons: Iterable[str], left_out: int = 0, chosen: str = "") -> str:
     """Return the line, empty if every test ran.
 
     Args:
-        left_out: the number of tests that were not chosen. chosen: the options that chose the others.
+        reasons: the reason of each skipped test.
+        left_out: number of tests that `chosen` left out.
+        chosen: the options that selected the tests.
     """
     by_reason = Counter(reasons).most_common()
     shown, others = by_reason[:MOST_REASONS], by_reason[MOST_REASONS:]
@@ -33,7 +35,7 @@ def line(reasons: Iterable[str], left_out: int = 0, chosen: str = "") -> str:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Count the tests that are left out; with xdist each worker tells the controlling process."""
+    """Count the tests that are left out; with xdist, each worker reports its count to the controlling process."""
     if items:
         config = items[0].config
         config.stash[LEFT_OUT] = config.stash.get(LEFT_OUT, 0) + len(items)
@@ -43,7 +45,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take a worker's count: every worker collects all tests."""
+    """Take the largest count of all workers, since every worker collects all tests."""
     left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
     node.config.stash[LEFT_OUT] = max(node.config.stash.get(LEFT_OUT, 0), left_out)
 

@@ -15,7 +15,7 @@ import pytest
 import clearspan
 from clearspan.common.commands import UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
 
 HEAVY = ("apache_beam", "deepspeed", "numpy", "pyarrow", "torch", "transformers")

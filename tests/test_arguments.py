@@ -14,7 +14,7 @@ import clearspan
 from clearspan.common.commands import UsageError
 from clearspan.common.typed import conform
 from clearspan.pipelines.search.search_command import Search
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
 
 GIVEN: dict[str, dict[str, Any]] = {
     "Dataset": {"folder": "shards"},

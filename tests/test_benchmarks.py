@@ -17,8 +17,8 @@ from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.scores import Examples
-from clearspan.train.config.recipe import load
 from clearspan.train.objectives import spans
+from clearspan.train.recipe import load
 from tests.conftest import ROOT
 
 ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")

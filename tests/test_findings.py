@@ -20,7 +20,7 @@ from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval.scores import Examples, difference, resampled
-from clearspan.train.config.recipe import load
+from clearspan.train.recipe import load
 from clearspan.train.sweeps.grid import Grid, parse_axis
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts

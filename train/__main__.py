@@ -71,7 +71,8 @@ def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
             root.error(f"--{name} must be at least 1")
     options = checked(root, run.Training, given)
     if options.list:
-        return run.list_recipes()
+        terminal.say(str(run.catalog()))
+        return 0
     run.check(options)
     return launch(command(given))
 

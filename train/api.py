@@ -17,9 +17,9 @@ from typing import Any
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked, conform, problem
-from clearspan.train.config.recipe import load, to_file
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load, to_file
 from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]

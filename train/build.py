@@ -13,7 +13,8 @@ from clearspan.shards import Dataset, ShardError
 from clearspan.shards.held_out import FOLDER
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.keys import naming
-from clearspan.train.config.recipe import modality
+from clearspan.train.config.optimizer import PARTS
+from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
@@ -23,10 +24,9 @@ from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.tokenizer import load_shards_tokenizer
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
-from clearspan.train.options import HELD_OUT, Recipe, RecipeError
 from clearspan.train.prompts import prompt_tokens, trained_prompts
+from clearspan.train.recipe import modality
 from clearspan.train.run_folder import with_tokenizer
-from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOutExamples
 
 

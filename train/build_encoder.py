@@ -8,11 +8,13 @@ from torch import nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
+from clearspan.common.encoder.poolings import TRAINED
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
+from clearspan.train.config.options import DISTILL, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.draws import seeded
 from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
@@ -20,7 +22,6 @@ from clearspan.train.model.source import Given, ModelSource, read_source
 from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
-from clearspan.train.options import DISTILL, POOLINGS, STATIC, ModelConfig, Recipe, RecipeError
 from clearspan.train.run_folder import other_tokenizer
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
@@ -253,7 +254,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Tra
         encoder.checkpoint_activations()
     if path and stated:
         encoder.notes.append(f"model.path {path}: gives its token embeddings; model.config draws all else at random")
-    if path and not stated and (source.pooling or pooling) in POOLINGS:
+    if path and not stated and (source.pooling or pooling) in TRAINED:
         encoder.given = Given(source.pooling or pooling, layers, not new_weights)
     if source.pooling and source.pooling != pooling:
         encoder.notes.append(f"model.path {path}: has {source.pooling} pooling, this run uses {pooling}")

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from clearspan.eval.data.sts_data import SUFFIXES
-from clearspan.train.options import DEV, GIVEN, HELD_OUT
+from clearspan.common.delimited import TABLE_SUFFIXES
+from clearspan.train.config.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"
 TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
@@ -84,7 +84,7 @@ def measured(eval_data: str) -> dict[str, Any]:
         task = {"task_type": "information-retrieval", "task_name": "Information Retrieval", "metric_type": "mrr"}
         return {**task, "dataset_name": "held-out texts", "metric_name": "MRR in percent"}
     path = Path(eval_data)
-    name = path.name if path.suffix.lower() in SUFFIXES else "STS-B dev"
+    name = path.name if path.suffix.lower() in TABLE_SUFFIXES else "STS-B dev"
     task = {"task_type": "semantic-similarity", "task_name": "Semantic Similarity", "metric_type": "spearman_cosine"}
     return {**task, "dataset_name": name, "metric_name": "Spearman by cosine in percent"}
 

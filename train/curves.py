@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.eval.report.figures import Curve, Curves
-from clearspan.train.options import DEV, GIVEN
+from clearspan.train.config.options import DEV, GIVEN
 
 HELD_OUT_LOSS, LOSS = "validation/loss", "loss"
 NAMES = {DEV: "dev score", HELD_OUT_LOSS: "loss on held-out examples", LOSS: "loss in training"}

@@ -11,17 +11,16 @@ followed by training on your texts, is `model.init=distill` (`clearspan train --
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common import terminal
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.model_forms import misnamed
-from clearspan.common.options import Flag, Options, run
+from clearspan.common.options import Flag
 
 EXAMPLE = """examples:
   clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
@@ -35,8 +34,14 @@ RANDOM = "of them random, which keep apart words that the encoder embeds alike"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distill(Options):
+class Distill(Command):
     """The command `distill`."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "distill"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+    remedy: ClassVar[str] = "run it again"
 
     model: Annotated[Path | None, Flag("local folder of an encoder", "DIR")] = None
     tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
@@ -71,47 +76,44 @@ class Distill(Options):
         assert path is not None
         return path.parent if self.tokenizer and path.name == "tokenizer.json" and path.is_file() else path
 
+    def run(self) -> Result:
+        """Write the static encoder."""
+        from clearspan.train.engine.ranks import name_accelerator
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "distill", "remedy": "run it again", "description": __doc__, "epilog": EXAMPLE}
-    return run(Distill, work, argv, prog, (ValueError, OSError), **frame)
+        name_accelerator()
+        from clearspan.shards import Dataset
+        from clearspan.train.build_encoder import build_encoder
+        from clearspan.train.card import Origin, facts
+        from clearspan.train.config.options import STATIC, ModelConfig, Recipe, check_model
+        from clearspan.train.export import check_replaceable, write_folder
+        from clearspan.train.model.tokenizer import load_tokenizer
+        from clearspan.train.recipe import to_yaml
+        from clearspan.train.run_folder import other_tokenizer
+
+        folder = self.folder
+        check_replaceable(self.output)
+        config = {"model_type": STATIC} | ({} if self.dims is None else {"hidden_size": self.dims})
+        model = ModelConfig(config=config, init="idf", random_dims=self.random_dims)
+        if self.model:
+            model.init, model.distill = "distill", str(self.model)
+        recipe = Recipe(output=str(self.output), model=model)
+        check_model(model)
+        tokenizer = load_tokenizer(folder)
+        datasets = {path: Dataset(path) for path in self.shards}
+        for path, dataset in datasets.items():
+            made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None
+            if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
+                raise ValueError(f"--shards {path}: {other_tokenizer(folder, self.source)}")
+        encoder = build_encoder(recipe, tokenizer, datasets.values())
+        write_folder(encoder, tokenizer, self.output, to_yaml(recipe), Origin(data=facts(datasets)))
+        counted = f"weighted by their frequency in {', '.join(self.shards)}" if datasets else "weighted by Zipf's law"
+        shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
+        prompted = self.model and any(Prompts.read(self.model).texts.values())
+        left_out = "; the prompts of --model are left out: single tokens have none" if prompted else ""
+        return Printed(f"{self.output}: a static encoder of {shape}, {counted}{left_out}")
 
 
-def work(options: Distill) -> int:
-    from clearspan.train.engine.ranks import name_accelerator
-
-    name_accelerator()
-    from clearspan.shards import Dataset
-    from clearspan.train.build_encoder import build_encoder
-    from clearspan.train.card import Origin, facts
-    from clearspan.train.config.recipe import to_yaml
-    from clearspan.train.export import check_replaceable, write_folder
-    from clearspan.train.model.tokenizer import load_tokenizer
-    from clearspan.train.options import STATIC, ModelConfig, Recipe, check_model
-    from clearspan.train.run_folder import other_tokenizer
-
-    folder = options.folder
-    check_replaceable(options.output)
-    config = {"model_type": STATIC} | ({} if options.dims is None else {"hidden_size": options.dims})
-    model = ModelConfig(config=config, init="idf", random_dims=options.random_dims)
-    if options.model:
-        model.init, model.distill = "distill", str(options.model)
-    recipe = Recipe(output=str(options.output), model=model)
-    check_model(model)
-    tokenizer = load_tokenizer(folder)
-    datasets = {path: Dataset(path) for path in options.shards}
-    for path, dataset in datasets.items():
-        made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None
-        if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
-            raise ValueError(f"--shards {path}: {other_tokenizer(folder, options.source)}")
-    encoder = build_encoder(recipe, tokenizer, datasets.values())
-    write_folder(encoder, tokenizer, options.output, to_yaml(recipe), Origin(data=facts(datasets)))
-    counted = f"weighted by their frequency in {', '.join(options.shards)}" if datasets else "weighted by Zipf's law"
-    shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
-    prompted = options.model and any(Prompts.read(options.model).texts.values())
-    left_out = "; the prompts of --model are left out: single tokens have none" if prompted else ""
-    terminal.say(f"{options.output}: a static encoder of {shape}, {counted}{left_out}")
-    return 0
+main = Distill.main
 
 
 if __name__ == "__main__":

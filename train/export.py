@@ -15,14 +15,15 @@ import inspect
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.common import files, terminal
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.model_folder import model_name, read_json
-from clearspan.common.options import Flag, Options, run
+from clearspan.common.options import Flag
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
 from clearspan.train.portable import make_portable
 
@@ -217,9 +218,9 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
     from clearspan.common.sealed_folder import FolderChangedError, check_folder
-    from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.model.tokenizer import load_tokenizer
+    from clearspan.train.recipe import is_written
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes the others again"
@@ -278,26 +279,29 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(Options):
+class Export(Command):
     """The command `export`."""
 
-    run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
+    prog: ClassVar[str] = "python -m train.export"
+    error_prefix: ClassVar[str] = "train.export"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+    remedy: ClassVar[str] = "run it again"
+
+    of_run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
     out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True, output=True)]
     checkpoint: Annotated[Literal["best", "last"] | None, Flag("default: best, else last")] = None
 
+    def run(self) -> Result:
+        """Write the folder."""
+        from clearspan.train.engine.ranks import name_accelerator
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m train.export") -> int:
-    frame = {"name": "train.export", "remedy": "run it again", "description": __doc__, "epilog": EXAMPLE}
-    return run(ExportOptions, work, argv, prog, (ValueError, OSError), **frame)
+        name_accelerator()
+        exported = export(self.of_run, self.out, self.checkpoint)
+        return Printed(f"{self.out}, of {self.of_run}: {exported}")
 
 
-def work(options: ExportOptions) -> int:
-    from clearspan.train.engine.ranks import name_accelerator
-
-    name_accelerator()
-    exported = export(options.run, options.out, options.checkpoint)
-    terminal.say(f"{options.out}, of {options.run}: {exported}")
-    return 0
+main = Export.main
 
 
 if __name__ == "__main__":

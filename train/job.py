@@ -26,7 +26,7 @@ from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
 from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.card import facts
-from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import StreamError
 from clearspan.train.engine.checkpoint import CheckpointError
@@ -37,7 +37,7 @@ from clearspan.train.engine.signals import leave_to_rank_0
 from clearspan.train.estimate import describe
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.learner import Learner
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load, to_yaml
 from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.validation import HeldOutExamples
 

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from clearspan.train.config.optimizer import LAYERS
+from clearspan.train.config.options import ALL
 from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.model.chunked_cross_entropy import IGNORED
 from clearspan.train.model.encoded import Encoded, Forward, SequenceVectors, qualified
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
-from clearspan.train.model.vocabulary import IGNORED
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.objectives._gradient_caching import Cached, Part, cache
-from clearspan.train.options import ALL
-from clearspan.train.schedules import LAYERS
 
 COUNTS = ("tokens", "tokens_cut", "masks_cut")
 """Metrics that are sums over sequences; all others are means."""
@@ -106,7 +106,7 @@ class Learner(nn.Module):
 
     def parts(self) -> dict[nn.Parameter, str]:
         """Return the part of each parameter: `embeddings`, the table of token embeddings; `heads`, all that is outside
-        the encoder's base model; `layers`, the rest (`train.schedules`).
+        the encoder's base model; `layers`, the rest (`train.config.optimizer`).
         """
         parts = dict.fromkeys(self.parameters(), "heads") | dict.fromkeys(self.encoder.base.parameters(), LAYERS)
         return parts | dict.fromkeys(self.encoder.token_table(), "embeddings")

@@ -18,19 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.encoder.poolings import EXPORTED
 from clearspan.common.model_folder import INFERENCE, Module, read_modules
 
 MODULES, LENGTHS = "modules.json", "sentence_bert_config.json"
 PUBLIC = "sentence_transformers.models"
 """The package in which every version finds its modules."""
-POOLING_KEYS = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
 NEW_DEFAULTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 """Keys of a Dense module that earlier versions do not take, with the only values that they know."""
 LOCAL_THETA = {"modernbert": ("global_rope_theta", "local_rope_theta")}
@@ -100,7 +93,7 @@ def _tokenizer(settings: Json, input_names: list[str]) -> Json:
 
 
 def _pooling(settings: Json) -> Json:
-    modes = {key: mode == settings["pooling_mode"] for mode, key in POOLING_KEYS.items()}
+    modes = {key: mode == settings["pooling_mode"] for mode, key in EXPORTED.items()}
     return {"word_embedding_dimension": settings["embedding_dimension"], **modes, **_of(settings, "include_prompt")}
 
 

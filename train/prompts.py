@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
 from clearspan.common.token_ids import leading_ids
 from clearspan.shards import Dataset
+from clearspan.train.config.options import RecipeError
 from clearspan.train.model.source import Inference
-from clearspan.train.options import RecipeError
 
 SECOND = "positive"
 """The column of the texts that those of `tokens` find."""

@@ -115,8 +115,8 @@ def page() -> str:
     """Return the whole page in Markdown."""
     from jinja2 import Template
 
-    from clearspan.train import modalities, objectives, options, schedules
-    from clearspan.train.config import layers
+    from clearspan.train import modalities, objectives
+    from clearspan.train.config import layers, optimizer, options
     from clearspan.train.data.span_sampler import SpanConfig
     from clearspan.train.sweeps import grid
 
@@ -124,7 +124,7 @@ def page() -> str:
     recipes = [(name, layers.read_yaml(path).get("extends"), _cell(purpose(path))) for name, path in files.items()]
     sweeps = [(path.stem, _cell(purpose(path))) for path in sorted(grid.FOLDER.glob("*.yaml"))]
     names = {"keys": keys, "text": paragraphs, "module": inspect.getmodule, "SpanConfig": SpanConfig}
-    names |= {"modalities": modalities, "objectives": objectives, "options": options, "schedules": schedules}
+    names |= {"modalities": modalities, "objectives": objectives, "options": options, "optimizer": optimizer}
     template = Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True)
     text: str = template.render(recipes=recipes, sweeps=sweeps, **names)
     return text

@@ -13,14 +13,15 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
-from clearspan.common import commands, files, terminal  # noqa: E402
+from clearspan.common import commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
-from clearspan.common.options import Flag, Options, run  # noqa: E402
+from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
+from clearspan.common.options import Flag  # noqa: E402
 
 EXAMPLE = """examples:
   clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -33,8 +34,15 @@ DRY_RUN = "print the recipe, its parameters, device, data, token budget and memo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Options):
+class Training(Command):
     """The command `train`, as each rank has it."""
+
+    prog: ClassVar[str] = "deepspeed train/run.py"
+    error_prefix: ClassVar[str] = "train"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+    expected: ClassVar[Errors] = ()
+    remedy: ClassVar[str] = commands.continue_with("--resume", "run it again, with --resume if a checkpoint is there")
 
     overrides: Annotated[
         tuple[str, ...],
@@ -52,6 +60,25 @@ class Training(Options):
         if not self.recipe and not self.list:
             raise ValueError("the following arguments are required: --recipe")
 
+    def run(self) -> Result:
+        """Train; the exit code is 1 if the work failed, 2 if the recipe cannot work."""
+        if self.list:
+            return catalog()
+        from clearspan.train.engine.ranks import name_accelerator
+
+        name_accelerator()
+        keep_few_kernels()
+        from clearspan.train import job
+
+        return Printed(code=job.work(self.recipe, self.overrides, self.resume, self.dry_run, self.quiet))
+
+
+def catalog() -> Result:
+    """Return the list of recipes."""
+    from clearspan.train import reference
+
+    return Printed(reference.catalog())
+
 
 def words(options: Training) -> list[str]:
     """Return the command line of the options."""
@@ -67,7 +94,7 @@ def check(options: Training) -> None:
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
-    from clearspan.train.config.recipe import load
+    from clearspan.train.recipe import load
 
     recipe = load(options.recipe, options.overrides)
     for data in recipe.data.values():
@@ -79,30 +106,7 @@ def check(options: Training) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    remedy = commands.continue_with("--resume", "run it again, with --resume if a checkpoint is there")
-    frame = {"name": "train", "remedy": remedy, "description": __doc__, "epilog": EXAMPLE}
-    return run(Training, work, argv, "deepspeed train/run.py", (), **frame)
-
-
-def list_recipes() -> int:
-    """Print the recipes; return the exit code."""
-    from clearspan.train.reference import catalog
-
-    terminal.say(catalog())
-    return 0
-
-
-def work(options: Training) -> int:
-    """Train; return the exit code: 0, 1 if the work failed, 2 if the recipe cannot work."""
-    if options.list:
-        return list_recipes()
-    from clearspan.train.engine.ranks import name_accelerator
-
-    name_accelerator()
-    keep_few_kernels()
-    from clearspan.train import job
-
-    return job.work(options.recipe, options.overrides, options.resume, options.dry_run, options.quiet)
+    return Training.main(argv)
 
 
 if __name__ == "__main__":

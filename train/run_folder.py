@@ -26,9 +26,9 @@ from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, set_aside
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
-from clearspan.train.config.recipe import is_written, load_saved, to_file
+from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError, refuse
 from clearspan.train.config.resume_policy import differing, flat, matches, shaping
-from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
+from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"

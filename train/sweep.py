@@ -7,9 +7,10 @@ added to the grid. `train/sweeps` holds the papers' ablations by name.
 """
 
 import signal
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from clearspan.common.options import run
+from clearspan.common.command import Command, Printed, Result
 from clearspan.train.sweeps.grid import Sweep
 
 PROG = "python -m train.sweep"
@@ -20,17 +21,24 @@ EXAMPLE = """examples:
 """
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    frame = {"name": "sweep", "description": __doc__, "epilog": EXAMPLE}
-    return run(Sweep, work, argv, prog, (ValueError, OSError), **frame)
+@dataclass(frozen=True, kw_only=True)
+class SweepCommand(Sweep, Command):
+    """The command `sweep`."""
+
+    prog: ClassVar[str] = PROG
+    error_prefix: ClassVar[str] = "sweep"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = EXAMPLE
+
+    def run(self) -> Result:
+        """Run the sweep; the exit code is 1 if a run failed."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
+        from clearspan.train.sweeps.running import sweep
+
+        return Printed(code=sweep(self))
 
 
-def work(options: Sweep) -> int:
-    """Run the sweep; return the exit code: 0, 1 if a run failed, 2 if it cannot work, 130 if interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
-    from clearspan.train.sweeps.running import sweep
-
-    return sweep(options)
+main = SweepCommand.main
 
 
 if __name__ == "__main__":

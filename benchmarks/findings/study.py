@@ -33,7 +33,7 @@ from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
 from clearspan.train.build import build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.recipe import load
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, parse_axis
 
 FROZEN = "sts,heldout"

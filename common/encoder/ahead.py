@@ -56,8 +56,8 @@ def embed_windows(
     Windows are taken from `texts` in the caller's thread, a few before the one whose embeddings are yielded.
 
     Args:
-        start: starts the computation of a window.
-        guard: context in which texts are read and embedded, but not taken from `texts`.
+        start: function that starts the computation of a window.
+        guard: returns the context in which texts are tokenized and embedded; taking them from `texts` is outside it.
     """
     upcoming = iter(texts)
     first = list(islice(upcoming, 2))

@@ -2,7 +2,7 @@
 
     CUDA, half precision    torch's variable-length flash attention. Its public call has no dropout: with dropout, the
                             private call that torch's nested tensors make, or the last row if this torch lacks it
-    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, or in bf16, products and a softmax
+    CPU, lengths on host    one SDPA per run of equal lengths; with dropout, or in bf16, matrix products and a softmax
     otherwise               one padded SDPA without host sync: CUDA in fp32, odd heads, a static budget on a CPU
 
 It is registered under a private name, which never reaches an exported configuration.
@@ -88,10 +88,10 @@ def packed_attention(
 
 
 class ScoreOptions(NamedTuple):
-    """The factor, mask and bias of attention scores, which the softmax takes.
+    """Scale, mask and bias of attention scores before the softmax.
 
     Attributes:
-        scaling: the factor of the products; None: the square root of 1 / d.
+        scaling: factor of the dot products; None: 1 / sqrt(d).
         sliding_window: tokens this far apart, or farther, do not attend to each other; None: all attend to all.
         causal: whether no token attends to later ones.
         bias: added to the scores, (1, heads, longest, longest).
@@ -103,8 +103,10 @@ class ScoreOptions(NamedTuple):
     bias: Tensor | None = None
 
     def mask(self, length: int, query: Tensor) -> Tensor | None:
-        """Return what to add to the scores of a sequence, (1, heads, L, L) of the query's type, or which tokens each
-        one attends to, bool (L, L); None if every token attends to every other one.
+        """Return the mask of a sequence of L = `length` tokens, as SDPA takes it.
+
+        It is a bias to add to the scores, (1, heads, L, L) in the query's dtype, or bool (L, L), true where a token
+        attends to another; None if every token attends to all, without a bias.
         """
         bias = None if self.bias is None else self.bias[:, :, :length, :length].to(query.dtype)
         if not self.causal and (self.sliding_window is None or length <= self.sliding_window):
@@ -120,7 +122,7 @@ class ScoreOptions(NamedTuple):
 def attention_by_length(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
-    """Compute attention on a CPU: neighbors of one length share a call (`common.encoder.grouping` sorts by length)."""
+    """Compute attention on a CPU, one call per run of sequences of equal length (`common.encoder.grouping` sorts)."""
     assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths) if length]
     rows = [length * count for length, count in runs]
@@ -140,8 +142,10 @@ def attention_by_length(
 def unfused_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, scaling: float | None
 ) -> Tensor:
-    """Return attention by products and a softmax: with dropout of its weights torch has no fused kernel on a CPU, and
-    that for bf16 takes twice as long as oneDNN's products.
+    """Compute attention with matrix products and a softmax.
+
+    On a CPU, torch has no fused kernel with dropout of the attention weights, and its fused kernel for bf16 takes twice
+    as long as oneDNN's products.
 
     Args:
         q, k, v: (N, heads, L, d).
@@ -162,7 +166,7 @@ def unfused_attention(
 
 
 def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
-    """Return whether torch's variable-length kernel supports such attention on CUDA."""
+    """Return whether torch's variable-length kernel on CUDA supports this dtype, head size and dropout."""
     fits = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     return fits and (dropout == 0.0 or VARLEN_DROPOUT)
 
@@ -194,8 +198,10 @@ def _varlen(
     scale: float | None,
     window: tuple[int, int],
 ) -> Tensor:
-    """Compute variable-length flash attention, (T, heads, d); `window` is the reach to the left and to the right, -1:
-    unlimited.
+    """Compute variable-length flash attention, (T, heads, d).
+
+    Args:
+        window: number of tokens to the left and to the right that a token attends to; -1: unlimited.
     """
     left, right = window
     if dropout == 0.0:

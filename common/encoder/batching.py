@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> Iterator[slice]:
-    """Yield consecutive rows of at most `batch_tokens` tokens together, without padding; a longer row is alone."""
+    """Yield slices of consecutive rows with at most `batch_tokens` tokens in all; a longer row gets its own slice."""
     ends, first = np.cumsum(lengths, dtype=np.int64), 0
     while first < len(lengths):
         before = ends[first - 1] if first else 0

@@ -6,8 +6,8 @@
 Each addition is two files, written atomically and never changed: no run reads the unfinished files of a killed or
 concurrent run. Hashes and checksums are held in memory, 28 bytes a text; rows are memory-mapped and read on demand.
 
-Each row that is used is compared with its checksum (`common.kept`): the text of a damaged one is embedded again, and
-its new row is found first from then on. A damaged file is deleted. A failure to read or write is a warning, and the run
+Each row is compared with its checksum before use (`common.kept`). The text of a damaged row is embedded again, and the
+new row takes precedence from then on. A damaged file is deleted. A failure to read or write is a warning, and the run
 continues without the cache. Any file may be deleted at any time.
 """
 
@@ -30,7 +30,7 @@ NO_CACHE = Path("none")
 CACHE = (
     "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
 )
-"""What `--cache` takes."""
+"""Help text of `--cache`."""
 Rows = NDArray[np.float32]
 Hashes = NDArray[np.uint64]
 Entries = NDArray[np.void]
@@ -40,7 +40,7 @@ _ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
 """The hash of a text, and the checksum of its row, which begins with the last four bytes of the hash."""
 _ROWS, _HASHES = ".rows.npy", ".hashes.npy"
 _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
-"""The form of the name of a file of ours, which may be deleted."""
+"""Form of the file names that this module writes; only such a file is deleted."""
 
 
 def folder_of(option: Path | None) -> Path | None:
@@ -75,7 +75,7 @@ class Cache:
         entries: list[Entries] = [np.empty(0, _ENTRY)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # Newest first: the first row of a text counts, and that which replaces a damaged one is newer.
+            # Newest first: the first row of a text is used, and a row that replaces a damaged one is newer.
             paths = sorted(folder.glob(f"[!.]*{_HASHES}"), reverse=True)
             remove_temporaries(folder, older_than_s=kept.STALE_S)
         except OSError as error:
@@ -94,7 +94,7 @@ class Cache:
         self._entries = unsorted[self._order]
 
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
-        """Return the content of a file and of the one beside it; None if they cannot be used."""
+        """Return the entries of a `.hashes.npy` file and the rows of its `.rows.npy`; None if they cannot be used."""
         try:
             entries, rows = _read(path)
             if rows.shape[1] == self._dim:
@@ -131,7 +131,7 @@ class Cache:
         return np.where(is_cached, self._order[places], -1)
 
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether rows, by their places in `_entries`, match their checksums, (len(places),); report others."""
+        """Return whether rows, by their places in `_entries`, match their checksums, (len(places),); warn of others."""
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers, whole = self._order[places], np.zeros(len(places), bool)
         block_of = np.searchsorted(starts, numbers, side="right") - 1
@@ -177,13 +177,13 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return the prefixes of the rows' checksums, (n,), from the text's hash: no row passes for another text's."""
+    """Return part of each text's hash, (n,), with which its row's checksum starts: no row passes for another text's."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 
 
 def _read(path: Path) -> tuple[Entries, Rows]:
-    """Return the entries (n,) of a file, and the memory-mapped rows (n, dim) of the one beside it.
+    """Return the entries (n,) of a `.hashes.npy` file, and the memory-mapped rows (n, dim) of its `.rows.npy`.
 
     Raises:
         OSError: a file cannot be read.

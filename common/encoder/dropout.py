@@ -14,14 +14,14 @@ VALUES = 1 << 16
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Return a bool mask of a shape, each value False with probability p, 0 < p < 1, and the scale of what remains."""
+    """Return a random bool mask, False with probability p (0 < p < 1), and the factor that scales the kept values."""
     dropped, count = min(round(p * VALUES), VALUES - 1), math.prod(shape)
     drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-count // 4),)).view(torch.int16)
     return (drawn[:count] >= dropped - VALUES // 2).view(shape), VALUES / (VALUES - dropped)
 
 
 class Dropout(nn.Dropout):
-    """torch's dropout; in training on a CPU, with the draws of this module."""
+    """torch's dropout, except that it uses `keep_mask` in training on a CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or input.device.type != "cpu" or not 0 < self.p < 1:

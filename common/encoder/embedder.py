@@ -23,7 +23,7 @@ _CHUNK = 1 << 16
 FEW = 0.01
 """A model is reported as constant if the number of different directions is below this fraction of the texts."""
 FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
-"""Fewest texts for which this is judged, and the most that are looked at: of more texts, an evenly spaced sample."""
+"""Fewest and most texts that are checked for a constant model; more texts are sampled at even distances."""
 NOISE = 1e-6
 """Largest difference that float32 may cause between the products of two equal directions with a random vector."""
 
@@ -39,7 +39,7 @@ def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
 
 
 def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) -> Encode:
-    """Return the function that embeds texts with a model, the prompt before each; arguments as in `Encoder.encode`."""
+    """Return a function that embeds texts with a model, each after the prompt; arguments as in `Encoder.encode`."""
     return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)
 
 
@@ -86,7 +86,7 @@ class Embedder:
         return embeddings
 
     def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
-        """Note that different texts have few different directions, as a collapsed model gives them."""
+        """Record in `constant` that different texts have few different directions, as from a collapsed model."""
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
         sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
@@ -98,7 +98,7 @@ class Embedder:
             self.constant = (num_texts, different)
 
     def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
+        """Embed new texts; return blocks of embeddings (n, dim), and text -> row number, counted through all blocks."""
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)

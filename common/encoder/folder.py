@@ -1,4 +1,4 @@
-"""Load a model folder with what it needs: a static model without torch, any other one with sentence-transformers."""
+"""Load a model folder: a static model without torch, any other model with sentence-transformers."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def load(
 ) -> FolderEncoder:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
-    A static model on a CPU is loaded by `static`, where `precision` has no meaning; `library` loads any other one.
+    A static model on a CPU is loaded by `static`, which ignores `precision`; `library` loads any other model.
 
     Args:
         pooling, device, precision: as in `library.load`.
@@ -31,5 +31,5 @@ def load(
 
 
 def device_of(folder: Path, device: str) -> str:
-    """Return the device for a model: the CPU for a static one and `auto`, since copies to a GPU would take longer."""
+    """Return `device`, or the CPU for a static model on `auto`, since copies to a GPU would take longer."""
     return "cpu" if device == AUTO and static.reads(folder) else device

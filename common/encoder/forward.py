@@ -1,4 +1,4 @@
-"""The forward of a transformers model on a packed batch: its states (T, h).
+"""The forward pass of a transformers model on a packed batch: hidden states (T, h).
 
     Packed -> the model's embeddings and layers, attention within each sequence -> (T, h)
 
@@ -31,8 +31,8 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
 
 
 def output(base: Any, packed: Packed, positions: Tensor) -> Any:
-    """Return all that the base model returns, as `states` does."""
-    options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # a decoder's, of no use here
+    """Return the whole output of the base model for a packed batch; arguments as in `states`."""
+    options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # no decoding, so no KV cache
     return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
 
 

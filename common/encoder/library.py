@@ -2,15 +2,15 @@
 
     folder -> settings checked -> SentenceTransformer -> weights checked -> PackedModel -> Model.encode(texts)
 
-They are computed without padding (`common.encoder.packed`), and by the library itself for what cannot run packed: a
-line says so.
+Embeddings are computed without padding (`common.encoder.packed`). A model that cannot run packed is run by the library
+itself, with a warning.
 
-A special token that a text spells out is text here, as in the shards that a model is trained on. The library would
-read it as a special token. It stays so in a model with a prompt that spells out one.
+A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
+trained on. The library would read it as the special token, which is kept for a model whose prompts spell out one.
 
-Its own folders define modules, prompts and length limits; a plain Hugging Face folder gets a pooling. Errors that the
-library would silently accept are refused here: missing or surplus weights, settings that it misreads, token ids
-without an embedding. Nothing is downloaded, and no code in the folder is run.
+A sentence-transformers folder defines modules, prompts and length limits; a plain Hugging Face folder gets a pooling.
+Errors that the library would silently accept are refused here: missing or surplus weights, settings that it misreads,
+token ids without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
@@ -53,7 +53,7 @@ class Model(FolderEncoder):
     """A sentence-transformers model.
 
     Args:
-        packed: the model run packed; None: the library runs it.
+        packed: runs the model on packed batches; None: the library runs it, with padding.
 
     Attributes:
         modules: the library's model.
@@ -116,7 +116,7 @@ class Model(FolderEncoder):
         if isinstance(first, StaticEmbedding) and texts:
             whole = Tokenizer.from_str(first.tokenizer.to_str())
             whole.no_truncation()
-            return [len(found.ids) for found in whole.encode_batch(list(texts), add_special_tokens=False)]
+            return [len(encoding.ids) for encoding in whole.encode_batch(list(texts), add_special_tokens=False)]
         return super()._count_tokens(texts) if self.reader is None else self.reader.count(texts).tolist()
 
 
@@ -163,7 +163,7 @@ def load(
         settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
         if precision == "bf16":
             _round(loaded)
-            # Beside the library's, sums in another order differ in the third digit; in fp32 in the seventh.
+            # Packed sums have another order than the library's: they differ in the third digit (fp32: the seventh).
             settings |= {"forward": "packed"} if packed else {}
         model = Model(loaded, folder, SPECIAL_TOKENS | settings, packed)
         model.encode(["a text", "another text to try it on"])
@@ -185,7 +185,7 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return the model run packed; if it cannot, print why and return None."""
+    """Return the model for packed batches; warn and return None if it cannot run packed."""
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
     try:
@@ -196,7 +196,7 @@ def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
 
 
 def _round(loaded: SentenceTransformer) -> None:
-    """Round the weights of transformers to bfloat16, those that are shared too; later modules stay in float32."""
+    """Round the weights of transformers to bfloat16, in place, also for `_packed`; later modules stay in float32."""
     for module in loaded:
         if isinstance(module, Transformer):
             # Buffers stay in float32: rounding would shift the angles of rotary positions.

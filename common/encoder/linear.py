@@ -1,8 +1,8 @@
 """Products of fp32 matrices on x86 by oneDNN, which also runs torch's products in bf16.
 
-On AMD CPUs, torch's own library, MKL, leaves much of their speed unused (`benchmarks.encode`). torch has no public
-switch, so this calls the function of its compiled graphs (`torch.compile`) where it exists and takes what is given;
-weights are shared with the model and keep their layout.
+On AMD CPUs, torch's default library, MKL, leaves much of their speed unused (`benchmarks.encode`). torch has no public
+switch, so this calls the function that `torch.compile` uses, if it exists and takes the expected arguments. Weights are
+shared with the model and keep their layout.
 """
 
 import platform

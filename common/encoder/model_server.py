@@ -1,4 +1,4 @@
-"""Server of a model on a device for other processes, which embed with it (`common.encoder.shared_model`).
+"""Server of a model on a device, with which other processes embed texts (`common.encoder.shared_model`).
 
     connections, a thread each -> requests in a queue -> one thread computes, IN_FLIGHT windows at once -> answers
 
@@ -42,7 +42,7 @@ class ModelServer:
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Answer requests, without end."""
+        """Answer requests until the process is ended."""
         threading.Thread(target=self._accept, daemon=True).start()
         running: deque[tuple[_Request, Running]] = deque()
         while True:
@@ -62,7 +62,7 @@ class ModelServer:
                 self._finish(*running.popleft())
 
     def _accept(self) -> None:
-        """Converse with each process that connects, until the listener is closed."""
+        """Start a thread for each process that connects, until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 connection = self._listener.accept()
@@ -95,7 +95,7 @@ class ModelServer:
             request.answer.set_result(({"error": one_line(error)}, []))
 
     def _do(self, request: _Request) -> None:
-        """Answer a request for which nothing is computed ahead."""
+        """Answer any request but `ids`, at once and completely."""
         message, model = request.message, self._model
         try:
             if message["do"] == "describe":

@@ -1,9 +1,9 @@
-"""A sentence-transformers model that embeds packed: no padding, the numbers of the library's `encode`.
+"""A sentence-transformers model on packed batches: no padding, and the same embeddings as the library's `encode`.
 
     SentenceTransformer -> PackedModel -> encode_ids: ids (T,), lengths (N,) -> states (T, h) -> pooled -> (N, dim)
 
-The transformer's modules are copied and its weights are shared, so the library's own model still works. `check_packing`
-compares the two when a model is loaded.
+The transformer's modules are copied and its weights are shared, so the library's own model still works. When a model is
+loaded, `check_packing` compares the states of the two.
 """
 
 import copy
@@ -44,11 +44,11 @@ HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
 """Heads that take the state of the first token of each sequence."""
 DEVICES = ("cpu", "cuda")
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
-"""Modules after the pooling, which are the library's own."""
+"""Classes of modules that may follow the pooling; the library's own code runs them."""
 
 
 class PackedTransformer:
-    """The forward of a transformer on packed batches.
+    """The forward pass of a transformer on packed batches.
 
     Args:
         model: the model, whose weights are shared.
@@ -67,7 +67,7 @@ class PackedTransformer:
         return hidden
 
     def output(self, packed: Packed) -> Any:
-        """Return what the transformer returns."""
+        """Return the transformer's whole output for a packed batch."""
         self._current.packed = packed
         return output(self.model, packed, packed.positions[None] + self._first_position)
 
@@ -85,7 +85,7 @@ class PackedTransformer:
 
 
 class PackedModel:
-    """A sentence-transformers model, run packed.
+    """A sentence-transformers model that embeds packed batches.
 
     Args:
         model: the library's model; weights are shared.
@@ -94,7 +94,7 @@ class PackedModel:
         dim: the width of the embeddings.
 
     Raises:
-        EncoderError: it cannot run packed; says why.
+        EncoderError: the model cannot run packed; the message says why.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -119,8 +119,8 @@ class PackedModel:
         self._forward = PackedTransformer(transformer)
 
         def alone(ids: Tensor) -> Tensor:
-            found: Tensor = transformer(input_ids=ids).last_hidden_state
-            return found
+            hidden: Tensor = transformer(input_ids=ids).last_hidden_state
+            return hidden
 
         check_packing(transformer, self._forward, alone, max_tokens(transformer) or UNLIMITED)
 
@@ -168,7 +168,7 @@ def _checked_transformer(first: Any) -> tuple[Any, str]:
     """Return the transformer of the library's first module, and the name of the output that is embedded.
 
     Raises:
-        EncoderError: the module does more than to return the last states, or what a known head makes of them.
+        EncoderError: the module returns neither the last layer's states nor the output of a head in HEADS.
     """
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
         raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")

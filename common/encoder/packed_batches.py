@@ -1,9 +1,10 @@
-"""Embed flat ids packed, in batches as the device wants them: on a CPU small ones, sorted by length.
+"""Embed flat token ids packed, in batches that suit the device: on a CPU small ones, sorted by length.
 
     ids (T,), lengths (N,) -> Packed, ... -> a function of a batch -> (N, dim), in the given order
 
-The states of a small batch stay in a core's cache, texts of one length share a call of attention, and the number of
-rows is one of a few, since oneDNN prepares each product of another size anew. A GPU takes a batch as it is.
+On a CPU, the states of a small batch stay in a core's cache, and texts of one length share a call of attention. The
+number of rows is rounded up to one of a few, since oneDNN prepares each new matrix size anew. A GPU gets all texts at
+once, as they are.
 """
 
 from collections.abc import Callable
@@ -18,9 +19,9 @@ from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.packing import Packed, pack
 
 CPU_TOKENS = 2048
-"""Most tokens of a forward on a CPU, unless one text has more."""
+"""Most tokens of a forward pass on a CPU, unless one text has more."""
 FEW_ROWS, MANY_ROWS = 16, 64
-"""On a CPU, the number of rows of a forward is a multiple of the first, and of the second from 8 times of it on."""
+"""On a CPU, the rows of a forward pass are a multiple of FEW_ROWS; above 8 * MANY_ROWS, of MANY_ROWS."""
 
 
 def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
@@ -28,7 +29,7 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
     Args:
         ids: the token ids of all texts, special tokens included, one text after the other, on the device.
-        lengths: (n,), the number of ids of each text, on the host; 0 for texts without any.
+        lengths: (n,), the number of ids of each text, on the host; may be 0.
         embed: returns the embeddings of a batch, (num_sequences, dim); a last sequence may be a filler.
     """
     if ids.device.type != "cpu":

@@ -23,9 +23,9 @@ class Packed:
         positions: (T,), from 0 in each sequence.
         sequence: (T,), the number of each row's sequence.
         cu_seqlens: (N + 1,) int32, cumulative lengths.
-        num_sequences: N without fillers, which come last.
+        num_sequences: number of sequences without the fillers at the end.
         longest: the longest sequence, or a bound of it.
-        patch_rows: the first rows, which are patches of images or audio.
+        patch_rows: number of rows at the beginning that are patches of images or audio.
         lengths: the host's copy of the sequence lengths; None if the host does not know them.
     """
 

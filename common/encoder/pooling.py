@@ -2,13 +2,13 @@
 
     transformer ──> tokens' last layer ──┬─ mean             over the tokens
                                          ├─ cls-before-head  the first token, [CLS]
-                                         └─ cls              [CLS] through the model's head (BERT's pooler: dense, tanh)
+                                         └─ pooler           [CLS] through the model's head (BERT's pooler: dense, tanh)
                 └─> every layer ────────── first-last        the mean over the tokens, of the first layer and the last
 
-The poolings are those of SimCSE's `--pooler`: its supervised models are published with `cls`, its unsupervised ones
-with `cls_before_pooler`, and BERT itself with `avg_first_last`. sentence-transformers' `cls` is `cls-before-head` here.
+They are the choices of SimCSE's `--pooler`: its supervised models are published with `cls` (here `pooler`), its
+unsupervised ones with `cls_before_pooler`, and BERT itself with `avg_first_last`.
 
-Here they are the library's modules; `common.encoder.token_pooling` computes the poolings of packed batches.
+This module builds the library's pooling modules; `common.encoder.token_pooling` computes poolings of packed batches.
 """
 
 from typing import Any
@@ -17,7 +17,8 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from clearspan.common.encoder.sentence_encoder import POOLINGS
+from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.former import advice
 from clearspan.common.model_folder import EncoderError
 
 HEAD = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
@@ -49,15 +50,16 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
     """Return sentence-transformers' modules that turn a plain Hugging Face folder into a sentence encoder.
 
     Args:
-        pooling: one of `POOLINGS`.
+        pooling: one of `OF_PLAIN_FOLDER`.
         options: further arguments of sentence-transformers' `Transformer`.
 
     Raises:
-        EncoderError: the pooling is unknown, or it is `cls` and the architecture has no head.
+        EncoderError: the pooling is unknown, or it is `pooler` and the architecture has no head.
     """
-    if pooling not in POOLINGS:
-        raise EncoderError(f"{folder}: unknown pooling {pooling!r}; choose from {', '.join(POOLINGS)}")
-    if pooling == "cls":
+    if pooling not in OF_PLAIN_FOLDER:
+        wrong = advice(f"--pooling {pooling}") or f"; choose from {', '.join(OF_PLAIN_FOLDER)}"
+        raise EncoderError(f"{folder}: unknown pooling {pooling!r}{wrong}")
+    if pooling == "pooler":
         transformer = Transformer(folder, modality_config=HEAD, module_output_name="sentence_embedding", **options)
         if getattr(transformer.model, "pooler", None) is None:
             raise EncoderError(

@@ -2,16 +2,16 @@
 
     config_sentence_transformers.json -> Prompts -> of a side -> prompt + text -> tokens
 
-E5 and BGE were trained with such prompts, and find less without them. A text has a side: it is a query, a document that
-queries find, or neither, such as the texts of a pair whose similarity is scored. The prompts of the sides are those of
-sentence-transformers 6:
+E5 and BGE were trained with such prompts, and retrieve worse without them. A text has a side: it is a query, a document
+that queries search for, or neither, such as the texts of a pair whose similarity is scored. Each side has the prompt
+that sentence-transformers 6 uses:
 
     query      encode_query      the prompt `query`
     document   encode_document   the prompt `document`
     other      encode            the model's default prompt
 
-The library documents `passage` and `corpus` as further names of documents. It never uses them, since every model that
-it loads has a prompt `document`, if an empty one. `unused` says where a model has only those.
+The library documents `passage` and `corpus` as further names of documents' prompts. It never uses them, since it gives
+every model a prompt `document`, which may be empty. `unused` warns of a model that has only such names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ OTHER: Side = "other"
 OF_DOCUMENTS = ("document", "passage", "corpus")
 """Words in the names of prompts that are meant for documents."""
 NONE = "none"
-"""The word for no prompt, where a prompt is chosen by its name."""
+"""Name that chooses no prompt."""
 
 
 class Sides(NamedTuple):
@@ -62,7 +62,7 @@ class Prompts:
         """Return the prompts in the content of `config_sentence_transformers.json`; `place` is the file's name.
 
         Raises:
-            EncoderError: they are no texts.
+            EncoderError: a prompt is not a string.
         """
         texts = settings.get("prompts") or {}
         if not isinstance(texts, Mapping):
@@ -130,11 +130,11 @@ class Prompts:
 
 
 def check_two(names: Sequence[str]) -> None:
-    """Raise ValueError for more than the names of a prompt of queries and of one of documents."""
+    """Raise ValueError for more than two names of prompts, one for queries and one for documents."""
     if len(names) > 2:
         raise ValueError(f"--prompt-name {','.join(names)}: give one name, or that of queries and that of documents")
 
 
 def shown(prompt: str) -> str:
-    """Return a prompt for a message, in quotes, which show the space at its end."""
+    """Return a prompt for a message, in quotes so that a space at its end shows."""
     return repr(prompt) if prompt else "no prompt"

@@ -1,9 +1,9 @@
-"""Token ids of texts, exactly as sentence-transformers gives them to a loaded model (`common.encoder.tokens`).
+"""Token ids of texts, exactly as sentence-transformers passes them to a loaded model (`common.encoder.tokens`).
 
-A reader works with the tokenizer object of the model, so its settings apply: lower case, split special tokens,
-truncation side, length limit. The special tokens are those of the tokenizer's template. Before the first use, the
-result is compared with the library's on awkward texts. Where it differs, or the tokenizer is not made from a
-tokenizer.json, the library tokenizes (`is_fast`).
+A reader uses the model's tokenizer object, so its settings apply: lower case, split special tokens, truncation side,
+length limit. The tokenizer's template defines the special tokens around a text. Before the first use, the result is
+compared with the library's on awkward texts. If they differ, or if the tokenizer is not made from a tokenizer.json, the
+library tokenizes (`is_fast` is false).
 """
 
 from collections.abc import Sequence
@@ -76,13 +76,13 @@ class LibraryReader(TokenReader):
             return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
-        """Undo the settings that the library makes in its tokenizer for each of its own calls."""
+        """Reset the settings of the tokenizer that the library changes in each of its calls."""
         super()._set_up()
         if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
 
     def _agrees(self) -> bool:
-        """Return whether texts are read here as by the library."""
+        """Return whether this reader and the library give the same ids for awkward texts."""
         special = [f"a {token}b" for token in self._transformer.tokenizer.all_special_tokens]
         texts = [*AWKWARD, *special, "an owl " * min(self.limit, LONG)]
         try:
@@ -90,11 +90,11 @@ class LibraryReader(TokenReader):
                 _are_equal(TokenReader._read(self, texts, prompt), self._by_library(texts, prompt))
                 for prompt in ("", "Find: ")
             )
-        except Exception:  # tokenizers raises any type; a vocabulary may lack what these texts hold, and users' do not
+        except Exception:  # `tokenizers` raises any type, e.g. if the vocabulary lacks a character of these texts
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Return what `read` does, from the library's own function."""
+        """Return the same as `read`, by the library's own function."""
         # One more token than the model reads shows that a text is longer.
         whole_texts, longest = [prompt + text for text in texts], self.limit + 1
         lengths = self._library_lengths(whole_texts, truncation=True, max_length=longest)
@@ -110,7 +110,7 @@ class LibraryReader(TokenReader):
 
     def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
         """Return the number of ids of each text by the library's tokenizer."""
-        if not texts:  # which it does not take
+        if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
         ids = self._transformer.tokenizer(
             list(texts),
@@ -123,7 +123,7 @@ class LibraryReader(TokenReader):
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer's template puts before and after a sequence; None if it does not hold it once."""
+    """Return the ids that a tokenizer's template puts before and after a sequence; None unless it has one sequence."""
     if tokenizer.post_processor is None:
         return [], []
     content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")

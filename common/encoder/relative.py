@@ -3,8 +3,8 @@
 The bias of two tokens depends on their distance alone, so one matrix for the longest sequence serves every sequence of
 a batch: (1, heads, longest, longest). The models themselves would compute it for all pairs of rows of the batch.
 
-T5 hands the bias to the attention function that is set. MPNet has an attention of its own, which is replaced here by
-that function.
+T5 passes the bias to the configured attention function. MPNet computes attention itself, and here gets a forward that
+calls that function.
 """
 
 import threading
@@ -20,13 +20,17 @@ from clearspan.common.encoder.packing import Packed
 
 
 class Current(threading.local):
-    """The batch of a thread's current forward, for modules to which the model does not hand it."""
+    """The batch of a thread's current forward pass, for modules to which the model does not pass it."""
 
     packed: Packed
 
 
 def adapt(base: nn.Module) -> Current:
-    """Let the relative position biases of a base model be those within the sequences of `Current.packed`."""
+    """Make a base model compute its relative position biases for packed batches.
+
+    Returns:
+        The object whose `packed` must be set to the batch before each forward pass.
+    """
     current = Current()
     for module in base.modules():
         if isinstance(module, MPNetEncoder):
@@ -56,7 +60,7 @@ def _of_mpnet(module: Any, original: Any, longest: int) -> Tensor:
 
 
 def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, **_: Any) -> Any:
-    """Compute what MPNet's attention does, within the sequences of the current batch."""
+    """Compute MPNet's attention within each sequence of the current batch; replaces `MPNetSelfAttention.forward`."""
     heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
     query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))
     out, _weights = packed_attention(

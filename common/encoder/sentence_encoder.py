@@ -1,4 +1,4 @@
-"""The interface of every model that embeds texts (`Encoder`), and of those from a model folder (`FolderEncoder`)."""
+"""The interface of all models that embed texts (`Encoder`), and of models from a folder (`FolderEncoder`)."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
+from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
-POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
-Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=POOLINGS)]
+Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are text, unless a prompt of the model has some."""
@@ -90,7 +90,7 @@ class Encoder(ABC):
     def encode_after(
         self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts with a prompt, given as a text, before each of them."""
+        """Return the embeddings of texts, each after the text `prompt`: (n, dim) float32. Else as `encode`."""
         if prompt:
             raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
         return self.encode_list(listed(texts), batch_tokens, progress)
@@ -119,7 +119,7 @@ class FolderEncoder(Encoder):
     """An encoder of a model folder, as `common.encoder.folder.load` returns it.
 
     Args:
-        settings: what affects the embeddings beside the folder's files and the prompt.
+        settings: everything that affects the embeddings, except the folder's files and the prompt.
         libraries: the packages that compute the embeddings.
 
     Attributes:
@@ -190,8 +190,8 @@ class FolderEncoder(Encoder):
         return None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens, however long it is. It is the number of
-        characters for a model without a tokenizer.
+        """Return the number of tokens of each text, without special tokens and truncation; for a model without a
+        tokenizer, the number of characters.
         """
         with refusing(f"{self.name}: cannot tokenize every text"):
             return self._count_tokens(texts)
@@ -201,18 +201,18 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Return what `embed` does; an exception of any type becomes an EncoderError there."""
+        """Embed texts; `embed` turns an exception of any type into an EncoderError."""
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the model's similarity of each embedding (n, dim) with each other one (m, dim): (n, m), high if near.
+        """Return the similarities of rows of `left` (n, dim) and `right` (m, dim): (n, m) float32, higher if nearer.
 
-        It is the cosine, unless the folder names another; distances are negated.
+        The function is the cosine, unless the folder names another; distances are negated.
         """
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """Return texts as a list. Raise EncoderError if they are no texts."""
+    """Return texts as a list; raise EncoderError if one is not a string."""
     rows = list(texts) if isinstance(texts, Iterable) else [texts]
     if other := [type(text).__name__ for text in rows if not isinstance(text, str)]:
         raise EncoderError(f"texts must be a text or several, not {other[0]}")

@@ -24,14 +24,14 @@ from clearspan.common.model_folder import EncoderError, refusing
 
 
 def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
-    """Send a message and arrays."""
+    """Send a message, which JSON can hold, and arrays of any dtype and shape."""
     connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
     for array in arrays:
         connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return a message and its arrays, which are flat.
+    """Receive what `send` sent: return the message and its arrays, each flattened.
 
     Raises:
         EOFError, OSError: the other side has closed the connection.
@@ -41,13 +41,16 @@ def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[n
 
 
 class SharedModel:
-    """A model of another process. Offers of `FolderEncoder` what embedding a corpus needs.
+    """Client of a model in another process, with the methods of `FolderEncoder` that embedding a corpus needs.
 
     Args:
-        address: path of the Unix socket of its process.
+        address: path of the Unix socket of the model's process.
 
     Attributes:
-        most_tokens: as that of `FolderEncoder`.
+        most_tokens: as in `FolderEncoder`.
+
+    Raises:
+        EncoderError: the process cannot be reached.
     """
 
     def __init__(self, address: str) -> None:
@@ -96,7 +99,7 @@ class SharedModel:
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
     def _asked(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Return the answer to a message, by a connection that no other thread uses meanwhile.
+        """Send a message and return the answer, over a connection that no other thread uses meanwhile.
 
         Raises:
             EncoderError: the model's process failed, or has ended.

@@ -3,8 +3,8 @@
     texts -> ids, without special tokens -> means of the table's rows -> unit length if `Normalize` follows -> cut
 
 Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The vectors
-are those of its `encode`, to 1e-5. `reads` says which folders are read here; `common.encoder.library` loads all others,
-e.g. with other modules, or weights in another type.
+agree with its `encode` to 1e-5. `reads` decides which folders are read here; `common.encoder.library` loads all others,
+e.g. with other modules, or with weights in another dtype.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def reads(folder: Path) -> bool:
     table = modules[0].folder
     try:
         with safe_open(table / "model.safetensors", "np") as file:
-            weights = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+            weights = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is not a mapping
     except (OSError, SafetensorError):
         return False
     is_plain = list(weights) == [WEIGHT] and len(weights[WEIGHT].get_shape()) == 2
@@ -68,7 +68,7 @@ class StaticEncoder(FolderEncoder):
 
     Args:
         table: vectors of the tokens, (tokens, width) float32.
-        normalize: whether vectors get unit length.
+        normalize: whether embeddings are scaled to unit length.
         config: content of `config_sentence_transformers.json`.
         most_tokens: number of tokens after which `tokenizer` truncates; None if it does not.
         counter: the same tokenizer without truncation.
@@ -114,7 +114,7 @@ class StaticEncoder(FolderEncoder):
         return ids
 
     def _means(self, ids: Ragged) -> NDArray[np.float32]:
-        """Return the mean vector of each text's tokens, 0 if it has none."""
+        """Return the mean vector of each text's tokens, (len(ids), width) float32; zeros for a text without tokens."""
         from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
 
         lengths, ones = ids.lengths, np.ones(len(ids.values), np.float32)
@@ -172,7 +172,7 @@ def _reads_tokens(path: Path) -> bool:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[slice]:
-    """Yield consecutive rows, of texts of about BLOCK_CHARACTERS together."""
+    """Yield slices of consecutive texts with about BLOCK_CHARACTERS characters in all."""
     numbers = np.cumsum([len(text) for text in texts], dtype=np.int64) // BLOCK_CHARACTERS
     for _, rows in groupby(range(len(texts)), numbers.__getitem__):
         block = list(rows)

@@ -2,8 +2,8 @@
 
     window of tokens (`common.encoder.ahead`) -> sorted by length -> batches of tokens -> vectors -> rows in order
 
-A vector depends on the texts of its window, in its last digits, and not on threads. On CUDA the host never waits for a
-batch: ids are copied from pinned memory, and vectors back to it, while the next window is computed.
+The last digits of a vector depend on the other texts of its window, but not on threads. On CUDA the host never waits
+for a batch: ids are copied from pinned memory, and vectors back to it, while the next window is computed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from clearspan.common.ragged import Ragged, bounds
 
 
 class IdEncoder(Protocol):
-    """A model that embeds ids without padding: a loaded one (`common.encoder.packed`), or one in training."""
+    """A model that embeds token ids without padding: a loaded model (`common.encoder.packed`), or one in training."""
 
     @property
     def dim(self) -> int: ...
@@ -53,8 +53,8 @@ def embed(
             rows = slice(row, row := row + len(tokens))
             return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
 
-        made = list(ahead.embed_windows(reader, started, ahead.windows(texts), prompt))
-    return Embedded(vectors, np.concatenate([np.empty(0, bool), *(each.truncated for each in made)]))
+        embedded = list(ahead.embed_windows(reader, started, ahead.windows(texts), prompt))
+    return Embedded(vectors, np.concatenate([np.empty(0, bool), *(window.truncated for window in embedded)]))
 
 
 def embed_windows(
@@ -74,11 +74,11 @@ def embed_windows(
 
 
 class Window:
-    """A window on the device, whose batches have been started; on a CPU they are computed.
+    """A window whose batches have been started on the device; on a CPU they are already computed.
 
     Args:
-        vectors: what the embeddings are written to, (n, dim) float32; None: a new array.
-        done: called with the number of tokens of each batch.
+        vectors: array that receives the embeddings, (n, dim) float32; None: a new array.
+        done: called after each batch with its number of tokens.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Window:
 
 
 class _Copying:
-    """A copy of a tensor from its device to this machine's memory, for which nobody waits until its result is read."""
+    """An asynchronous copy of a tensor from its device to this machine's memory; `result` waits for it."""
 
     def __init__(self, tensor: Tensor) -> None:
         on_cuda = tensor.is_cuda
@@ -137,7 +137,7 @@ class _Copying:
 
 
 class TokenBar(ProgressBar):
-    """Bar in tokens. Its total is estimated from characters until all texts are tokenized."""
+    """Progress bar in tokens. Its total is estimated from characters until all texts are tokenized."""
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:
         self._left = 0 if quiet else sum(map(len, texts))
@@ -145,7 +145,7 @@ class TokenBar(ProgressBar):
         super().__init__(0, f"embedding {len(texts):,} texts", quiet, unit=" tokens")
 
     def read(self, window: Sequence[str], tokens: Tokens) -> None:
-        """Take note of a window's number of tokens."""
+        """Count a window's tokens, and estimate the total from them."""
         if self.disable:
             return
         characters = sum(map(len, window))

@@ -1,7 +1,9 @@
-"""Poolings of a packed batch: the states of its rows (T, h) -> a vector a sequence, (num_sequences, h) in fp32.
+"""Poolings of a packed batch: the states of its rows (T, h) -> one vector per sequence, (num_sequences, h) in fp32.
 
-They give what sentence-transformers' `Pooling` gives for padded batches. A sequence without tokens has the vector 0.
+The results equal sentence-transformers' `Pooling` of padded batches. A sequence without tokens has the vector 0.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -9,53 +11,85 @@ from torch import Tensor
 from clearspan.common.encoder.packing import Packed
 
 
-def mean(hidden: Tensor, packed: Packed) -> Tensor:
-    """Return the mean of each sequence's states."""
+def mean(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return the mean of each sequence's states.
+
+    Args:
+        skipped: tokens at the beginning of each sequence that do not count.
+        weights: (T,) fp32, by which the states were multiplied.
+    """
+    if skipped or weights is not None:
+        return _summed(hidden, packed, packed.positions >= skipped, weights)
     lengths = packed.cu_seqlens.diff().long()
     return (_reduced(hidden.float(), lengths, "sum") / lengths.clamp(min=1)[:, None])[: packed.num_sequences]
 
 
-def first(hidden: Tensor, packed: Packed, skipped: int = 0) -> Tensor:
+def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the state of each sequence's first token.
 
     Args:
-        skipped: tokens at the beginning of each sequence that do not count; of a sequence with no more, they do.
+        skipped: tokens at the beginning of each sequence that do not count, unless the sequence has no others.
     """
     starts, lengths = packed.cu_seqlens[: packed.num_sequences].long(), packed.cu_seqlens.diff()[: packed.num_sequences]
     rows = starts + torch.where(lengths > skipped, skipped, 0) if skipped else starts
     return hidden[rows.clamp(max=len(hidden) - 1)].float() * (lengths[:, None] > 0)
 
 
-def last(hidden: Tensor, packed: Packed, skipped: int = 0) -> Tensor:
+def last(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the state of each sequence's last token; 0 if it has at most `skipped` tokens."""
     n = packed.num_sequences
     chosen = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
     return chosen * (packed.cu_seqlens.diff()[:n, None] > skipped)
 
 
+def maximum(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return the largest value of each dimension over each sequence's states."""
+    counts, lengths = packed.positions >= skipped, packed.cu_seqlens.diff().long()
+    return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[: packed.num_sequences]
+
+
+def mean_by_root(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return the sum of each sequence's states, divided by the square root of their number or total weight."""
+    return _summed(hidden, packed, packed.positions >= skipped, weights, by_root=True)
+
+
+def mean_by_position(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return the mean of each sequence's states, each with its position from 1 as a factor."""
+    return _summed(hidden, packed, (packed.positions >= skipped) * (packed.positions + 1.0), weights)
+
+
+Pool = Callable[[Tensor, Packed, int, Tensor | None], Tensor]
+FUNCTIONS: dict[str, Pool] = {
+    "mean": mean,
+    "cls": first,
+    "lasttoken": last,
+    "max": maximum,
+    "mean_sqrt_len_tokens": mean_by_root,
+    "weightedmean": mean_by_position,
+}
+"""Of each pooling of `common.encoder.poolings` that is computed of token states, its function."""
+
+
 def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return what sentence-transformers' `Pooling` of a mode gives.
 
     Args:
+        mode: a key of `FUNCTIONS`.
         skipped: tokens at the beginning of each sequence, such as a prompt's, that do not count.
         weights: (T,) fp32, the tokens' weights, as of `WordWeights`, by which the states are multiplied.
     """
     hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
-    if mode == "cls":
-        return first(hidden, packed, skipped)
-    if mode == "lasttoken":
-        return last(hidden, packed, skipped)
-    if mode == "mean" and not skipped and weights is None:
-        return mean(hidden, packed)
+    return FUNCTIONS[mode](hidden, packed, skipped, weights)
+
+
+def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:
+    """Return the sum of each sequence's states times factors (T,), divided by the factors' sum, or by its root."""
     n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
-    counts = packed.positions >= skipped
-    if mode == "max":
-        return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[:n]
-    factors = counts * (packed.positions + 1.0) if mode == "weightedmean" else counts.float()
+    factors = factors.float()
     summed = _reduced(hidden * factors[:, None], lengths, "sum")
     # The library divides by the sum of all weights, those of a prompt too.
     total = _reduced((factors if weights is None else weights)[:, None], lengths, "sum").clamp(min=1e-9)
-    return (summed / (total.sqrt() if mode == "mean_sqrt_len_tokens" else total))[:n]
+    return (summed / (total.sqrt() if by_root else total))[:n]
 
 
 def _reduced(values: Tensor, lengths: Tensor, how: str) -> Tensor:

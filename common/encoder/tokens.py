@@ -2,8 +2,8 @@
 
     prompt + text -> ids (`common.fast_tokenizer`) -> truncated -> special tokens around them -> one flat array
 
-`common.encoder.reading` reads so by the tokenizer of a loaded model. Another process reads so by a description of that
-reader, without the model, torch and sentence-transformers.
+`common.encoder.reading` does so with the tokenizer of a loaded model. Another process does so with a description of
+that reader, without the model, torch and sentence-transformers.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.common.special_tokens import read_special_as_text, unhidden
 
 LONGEST = 1 << 30
-"""Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
+"""More tokens than any text has; it stands for no limit, for which some tokenizers state too large a number."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Tokens:
         ids: the ids of all texts, one text after the other, truncated and with special tokens, (sum of lengths,).
         lengths: number of ids of each text, (n,).
         is_truncated: whether a text is longer than the model reads, (n,).
-        prompt_tokens: number of ids at the beginning of each text that are the prompt's, and special tokens before it.
+        prompt_tokens: number of ids at the beginning of each text that belong to the prompt or precede it.
     """
 
     ids: NDArray[np.int32]
@@ -51,8 +51,8 @@ class PostProcessing:
     """Truncation of a text's ids, and the special tokens around them: what a model reads.
 
     Attributes:
-        before, after: the ids around the text's.
-        limit: number of ids that the model reads, with those; LONGEST for any number.
+        before, after: ids that precede and follow the text's ids.
+        limit: most ids that the model reads, including `before` and `after`; LONGEST: no limit.
         keeps_end: whether the beginning of a longer text is cut off rather than its end.
         special: the ids of all special tokens.
     """
@@ -65,7 +65,7 @@ class PostProcessing:
 
     @property
     def room(self) -> int:
-        """The number of ids of a text itself that the model reads."""
+        """Most ids of a text that the model reads, without `before` and `after`."""
         return self.limit - len(self.before) - len(self.after)
 
 
@@ -74,8 +74,8 @@ class TokenReader:
 
     Args:
         tokenizer: the model's tokenizer, of the library `tokenizers`, which reads special tokens as the model does.
-        post_processing: what follows the tokenization; None: a subclass defines it.
-        num_embeddings: a number that all ids must be below.
+        post_processing: truncation and special tokens; None: a subclass defines them.
+        num_embeddings: number of the model's token embeddings; every id must be below it.
         name: the model's name, for messages.
 
     Attributes:
@@ -88,7 +88,7 @@ class TokenReader:
 
     @classmethod
     def of(cls, description: dict[str, Any]) -> "TokenReader":
-        """Return a reader from what `described` returns."""
+        """Return a reader from the description that `described` returned."""
         tokenizer = Tokenizer.from_str(description["tokenizer"])
         if description["special_as_text"]:
             read_special_as_text(tokenizer)
@@ -96,7 +96,7 @@ class TokenReader:
         return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
     def described(self) -> dict[str, Any]:
-        """Return what another process needs to read as this reader does, as JSON can hold it."""
+        """Return a description from which `of` makes an equal reader in another process; JSON can hold it."""
         return {
             "tokenizer": unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
@@ -130,7 +130,7 @@ class TokenReader:
         return tokens
 
     def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Return the number of ids of each text, without special tokens, however long it is."""
+        """Return the number of ids of each text, without special tokens and truncation, (n,) int32."""
         return self._content(texts).lengths.astype(np.int32)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
@@ -154,11 +154,11 @@ class TokenReader:
         """Return the ids of texts, without special tokens and truncation."""
         with self.lock:
             self._set_up()
-            # A faster way is proven on one of SAMPLE texts, so it does not pay for fewer.
+            # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.
             return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)
 
     def _set_up(self) -> None:
-        """Undo truncation and padding, which the files or others may have set."""
+        """Turn off truncation and padding, which the tokenizer's file or other code may have turned on."""
         if self._tokenizer.truncation is not None:
             self._tokenizer.no_truncation()
         if self._tokenizer.padding is not None:

@@ -4,14 +4,14 @@ Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usag
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from clearspan.common.options import Flag, Json, Options, run
+from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.options import Flag, Json
 from clearspan.common.records import DataError
-from clearspan.common.terminal import printable, say
+from clearspan.common.terminal import printable
 from clearspan.eval.data.catalog import Finding, check
 from clearspan.eval.details import Table
 from clearspan.eval.files import existing_folder, json_text
@@ -26,23 +26,26 @@ senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data(Options):
+class Data(Command):
     """The command `data`."""
+
+    prog: ClassVar[str] = "python -m clearspan.eval.data"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = _EXAMPLE
+    expected: ClassVar[Errors] = (DataError, OSError)
 
     what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]
     data: Annotated[Path, Flag("the data folder", "DIR", positional=True, parse=existing_folder)]
     json: Json = False
 
+    def run(self) -> Result:
+        """Return what data is there and whole; exit code 1 if some is not whole."""
+        findings = check(self.data)
+        code = int(any(finding.state == "not whole" for finding in findings))
+        return Printed(_text(findings), json_text([_record(finding) for finding in findings]), code)
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.data") -> int:
-    """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(Data, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
-
-def _print(options: Data) -> int:
-    findings = check(options.data)
-    say(json_text([_record(finding) for finding in findings]) if options.json else _text(findings), end="")
-    return int(any(finding.state == "not whole" for finding in findings))
+main = Data.main
 
 
 def _text(findings: list[Finding]) -> str:

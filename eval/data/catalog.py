@@ -68,12 +68,12 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Compared:
-    """A file beside the known copy.
+    """A data file, compared with the known copy in the catalog.
 
     Attributes:
         num_rows: its number of rows, if it is in the catalog.
-        remark: that it has another number of rows or other bytes than the known copy; else empty.
-        has_other_rows: whether the number of rows is another than that of each known copy.
+        remark: its difference from the known copy, in the number of rows or in bytes; "" if there is none.
+        has_other_rows: whether its number of rows differs from every known copy's.
         is_truncated: whether it has fewer rows than any known copy.
     """
 
@@ -160,16 +160,16 @@ def _check(data: Path, data_set: DataSet) -> Finding:
     for file in data_set.files:
         path = place / file.name
         try:
-            found = compared(path, file)
+            result = compared(path, file)
         except OSError as error:
             problems.append(f"{path}: cannot be read ({error.strerror})" if path.is_file() else f"no {path}")
             continue
         if file.rows:
-            rows[file.name] = found.num_rows
-        if found.has_other_rows:
-            problems.append(f"{path.parent}/{found.remark}")
-        elif found.remark:
-            notes.append(found.remark)
+            rows[file.name] = result.num_rows
+        if result.has_other_rows:
+            problems.append(f"{path.parent}/{result.remark}")
+        elif result.remark:
+            notes.append(result.remark)
     return Finding(data_set, place, "not whole" if problems else "whole", rows, problems, notes)
 
 

@@ -15,8 +15,8 @@ FEWEST_WORDS, MOST_WORDS = 4, 64
 def crops(text: str, number: int) -> tuple[str, str] | None:
     """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
 
-    A crop's length is uniform between half of the most and the most words that it can have: half of the text's, at most
-    `MOST_WORDS`. The words that are left over fall at random before, between and after the two.
+    A crop has at most half of the text's words, and at most `MOST_WORDS`; its length is uniform between half of this
+    maximum and the maximum. The remaining words are placed at random before, between and after the two crops.
 
     Args:
         number: id of the text, which with SEED determines the draws.

@@ -26,20 +26,20 @@ SEED = 0
 DECODED = 1024
 """Number of texts that are decoded at a time; `tokenizers` decodes them in several threads."""
 Row = tuple[int, tuple[str, ...]]
-"""The id of an example and its texts: one, or a title and the texts that it should find."""
+"""The id of an example and its texts: a single text, or a title and the texts that it should find."""
 
 
 class DatasetTexts:
     """The texts of a dataset: iterating yields a `Row` for each example.
 
     Args:
-        folder: of a dataset of documents, sentences or triplets. Of triplets, the first text and the positive ones.
-        limit: most examples; of more, those with the lowest hashes of their ids.
-        few_shards: read no more shards than hold the limit, and take the first examples: faster, and the sample depends
-            on the shards.
+        folder: folder of a dataset of documents, sentences or triplets; of triplets, the anchor and the positives are
+            read.
+        limit: most examples to read; a larger dataset is sampled by the lowest hashes of the ids.
+        few_shards: read the first examples instead of a sample: faster, but the result depends on the shards.
 
     Raises:
-        DataError: the folder is no dataset of text; (while reading) a shard is damaged.
+        DataError: the folder is not a dataset of texts; (while reading) a shard is damaged.
     """
 
     def __init__(self, folder: str | Path, limit: int, few_shards: bool = False) -> None:
@@ -56,7 +56,7 @@ class DatasetTexts:
             raise DataError(str(error)) from None
 
     def __len__(self) -> int:
-        """The number of examples in the dataset, whatever the limit."""
+        """Return the number of examples in the dataset, regardless of the limit."""
         return self._dataset.num_examples
 
     @property
@@ -65,7 +65,7 @@ class DatasetTexts:
         return self._dataset.kind.name == "triplets"
 
     def as_read(self, text: str) -> str:
-        """Return what the dataset would hold of a text: what its tokenizer gives back, cut at the dataset's length."""
+        """Return a text as it would be read back from the dataset: tokenized, cut at its length limit, and decoded."""
         options = self._dataset.manifest.fingerprint.get("options", {})
         prompt = self._prompts.get("positive" if self.is_of_pairs else "tokens", "")
         ids = self.tokenizer.encode(prompt + text, add_special_tokens=False).ids
@@ -107,7 +107,7 @@ class DatasetTexts:
 
 
 def lowest(rows: Iterable[Row]) -> list[Row]:
-    """Return rows in the order of the hashes of their ids, lowest first; examples of one id are copies, and one."""
+    """Return rows sorted by the hash of their id, lowest first; rows with the same id are copies and are merged."""
     by_id = dict(rows)
     numbers = np.fromiter(by_id, np.int64, len(by_id))
     order = np.argsort(keyed.mix(SEED, numbers), kind="stable") if len(numbers) else numbers
@@ -120,7 +120,7 @@ def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _highest_hash(dataset: Dataset, limit: int) -> int:
-    """Return the highest of the `limit` lowest hashes of different ids; memory holds twice as many and a batch's."""
+    """Return the `limit`-th lowest hash of the distinct ids; memory holds about 2 * `limit` hashes, and one batch."""
     kept = np.empty(0, np.int64)
     for batch in dataset:
         kept = np.unique(np.concatenate([kept, _hashes(batch)]))[:limit]

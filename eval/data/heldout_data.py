@@ -1,20 +1,20 @@
 """Held-out texts as a retrieval collection that needs no labels: find a text by its title, or one crop by another.
 
     a dataset's held-out part: documents, sentences ──> texts ──> two crops that do not overlap ─┐
-                               triplets ──────────────────────> sentence, positive               ├──> Collection
+                               triplets ──────────────────────> sentence, positive               ├──> RetrievalSet
     a jsonl or csv file:       text ──────────────────────────> two crops                        │
                                title, text ───────────────────> title, text                      ┘
     its training part:         texts (or a crop of each) ──────────────────> further documents ──^
 
-The queries are of held-out texts. The documents are all texts of the dataset, those of its training part included:
-that is what a search ranks. Of more than `MOST_RANKED` texts, a sample is ranked: the held-out ones, and those with the
-lowest hashes of their ids. The texts of a dataset are what its tokenizer gives back for the ids, without the prompts
-that a dataset of pairs has before them: each model gets its own.
+The queries are from held-out texts. The documents are all texts of the dataset, including its training part, as in a
+search. Of more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and the texts with the lowest hashes
+of their ids. The texts of a dataset are decoded from its token ids, without the prompts that a dataset of pairs puts
+before them, since each model adds its own.
 
 A dataset's held-out texts are halved by the hashes of the texts, or of the queries: training picks checkpoints by one
 half (`training.eval_data: heldout`), and the evaluation scores the other, so that the choice favors no trained model.
-Texts that differ in white space, letter case or Unicode form alone are one (`common.same_text`): one candidate, one
-query, in one half.
+Texts that differ only in white space, letter case or Unicode form are the same text (`common.same_text`): they give one
+candidate and one query, in one half.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ LIMIT = 10_000
 MOST_RANKED = 1_000_000
 """Most texts that are ranked."""
 FEWEST_TEXTS = 10
-"""Fewest queries of a collection: among fewer, ranks say nothing."""
+"""Fewest queries of a collection: with fewer, ranks are meaningless."""
 HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
@@ -53,8 +53,8 @@ class HeldOutTexts:
         picking: the queries of the half that picks checkpoints, and the same documents; None: the texts have no halves.
         num_texts: number of texts in the dataset or file; more than the documents if a sample is ranked, or if texts
             are equal.
-        files: what the collection was made of: manifests of datasets, which hold the hashes of their shards, or a file.
-        counts: sizes besides those of the collection.
+        files: sources of the collection: manifests of datasets, which hold the hashes of their shards, or a file.
+        counts: further sizes, by what they count.
         text: how the collection was made, for the report.
         are_titles: whether the queries are the first texts of pairs, such as titles, and not crops.
     """
@@ -112,8 +112,9 @@ def read(path: Path) -> HeldOutTexts:
 
 
 def read_all(path: Path) -> dict[str, HeldOutTexts]:
-    """Read a dataset or a file once; return the collection of `read` by "", and by "/passages", of a dataset of pairs
-    whose documents are long enough, crops of the documents.
+    """Read a dataset or a file once; return its collections by the suffix of their task's name.
+
+    The suffix "" has the collection of `read`. For pairs with long enough documents, "/passages" has crops of these.
 
     Raises:
         DataError: as `read`.
@@ -121,11 +122,11 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
     if not path.is_dir():
         return {"": read(path)}
     texts = _of_dataset(path, training_part(path))
-    found = {"": _collected(texts, LIMIT)}
+    by_suffix = {"": _collected(texts, LIMIT)}
     if texts.are_pairs:
-        with contextlib.suppress(DataError):  # too few of them are long enough
-            found["/passages"] = _collected(texts, LIMIT, passages=True)
-    return found
+        with contextlib.suppress(DataError):  # too few documents are long enough
+            by_suffix["/passages"] = _collected(texts, LIMIT, passages=True)
+    return by_suffix
 
 
 def read_dataset(
@@ -139,9 +140,9 @@ def read_dataset(
 
     Args:
         limit: most queries; the choice depends only on the ids of their texts.
-        picking: the collection has the queries of the half that picks checkpoints, not of the half that is evaluated.
-        training: the dataset whose texts are ranked too; None: the held-out texts alone.
-        most_ranked: most texts that are ranked; of a larger training part, those of the first shards.
+        picking: take the queries of the half that picks checkpoints, instead of the half that is evaluated.
+        training: the dataset whose texts are ranked too; None: only the held-out texts are ranked.
+        most_ranked: most texts that are ranked; of a larger training part, the texts of the first shards.
 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
@@ -178,11 +179,11 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
         if (key := tuple(map(same_text.digest, parts[content]))) in known:
             continue
         known.add(key)
-        found = _titled(parts) if are_pairs else _cropped(parts[content][0], number)
+        finding = _titled(parts) if are_pairs else _cropped(parts[content][0], number)
         half = ranked
         if row < len(texts.held):
             half = picks if texts.is_halved and is_of_picking_half(parts[0]) else judged
-        (half if len(half) < limit else ranked).append(found)
+        (half if len(half) < limit else ranked).append(finding)
     copies = len(texts.held) + len(texts.trained) - len(known)
     mine, other = (picks, judged) if picking else (judged, picks)
     collection, others = _collections([mine, other], ranked)
@@ -192,7 +193,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
             f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
         )
-    left_out = sum(not (found.query and found.documents) for found in mine)
+    left_out = sum(not (finding.query and finding.documents) for finding in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)
     counts = {
         "texts held out": texts.num_held if texts.is_halved or texts.num_held > len(mine) + copies else 0,
@@ -240,44 +241,44 @@ def _titled(parts: tuple[str, ...]) -> _Finding:
 
 
 def _cropped(text: str, number: int) -> _Finding:
-    """Return a text's crop and the other one; of a text that is too short for two, the whole text to be ranked."""
+    """Return a text's first crop as the query for the second; a text too short for two crops is only ranked."""
     pair = crops(text, number)
     return _Finding(pair[0], pair[1:]) if pair else _Finding("", [text] if text else [])
 
 
 def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
-    """Return a collection for each half, of distinct queries and of the documents of all.
+    """Return a collection for each half: its distinct queries, and the documents of all halves and of `others`.
 
-    Equal queries are one, with the documents of all of them, also of `others`.
+    Equal queries are merged, with the right documents of all of them, including `others`.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
 
-    def places(found: _Finding) -> Iterator[int]:
-        for text in found.documents:
+    def places(finding: _Finding) -> Iterator[int]:
+        for text in finding.documents:
             yield documents.setdefault(same_text.digest(text), (text, len(documents)))[1]
 
     for half, findings in zip(queries, halves, strict=True):
-        for found in findings:
-            positions = [*places(found)]
-            if found.query and positions:
-                half.setdefault(same_text.digest(found.query), (found.query, set()))[1].update(positions)
-    for found in others:
-        positions = [*places(found)]
+        for finding in findings:
+            positions = [*places(finding)]
+            if finding.query and positions:
+                half.setdefault(same_text.digest(finding.query), (finding.query, set()))[1].update(positions)
+    for finding in others:
+        positions = [*places(finding)]
         for half in queries:
-            if found.query and (known := half.get(same_text.digest(found.query))):
+            if finding.query and (known := half.get(same_text.digest(finding.query))):
                 known[1].update(positions)
     texts = [text for text, _ in documents.values()]
     collections = []
     for half in queries:
         relevant = [np.array(sorted(positions), np.int64) for _, positions in half.values()]
-        grades = [np.ones(len(each), np.int64) for each in relevant]
+        grades = [np.ones(len(rows), np.int64) for rows in relevant]
         collections.append(RetrievalSet(texts, [text for text, _ in half.values()], relevant, grades))
     return collections
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether a text, or the first of a pair, is of the half that picks checkpoints."""
+    """Return whether a text, or the first text of a pair, belongs to the half that picks checkpoints."""
     return bool(same_text.digest(text)[0] & 1)
 
 

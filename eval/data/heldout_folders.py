@@ -43,7 +43,7 @@ def held_out_part(folder: Path) -> Path:
     """Return the held-out part of a dataset, or the folder itself if that is such a part.
 
     Raises:
-        DataError: neither is.
+        DataError: the folder is not a dataset, or has no held-out part.
     """
     try:
         return Path(held_out.held_out_part(str(folder)))
@@ -57,10 +57,10 @@ def held_out_part(folder: Path) -> Path:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part was held out from; None: it is not there.
+    """Return the dataset that a held-out part was split from; None if it is not in the parent folder.
 
     Raises:
-        DataError: the dataset around it is damaged, or of another kind.
+        DataError: the dataset in the parent folder is damaged, or of another kind.
     """
     try:
         return held_out.training_part(part)

@@ -56,7 +56,7 @@ def order(columns: Sequence[list[str]], values: NDArray[Any]) -> NDArray[np.int6
 def read_two_classes(positive: Path, negative: Path) -> Labeled:
     """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
 
-    Sentences of class 1 come first, those of class 0 second.
+    Sentences of class 1 come first, sentences of class 0 second.
     """
     files = ((1, positive), (0, negative))
     return _labeled([(line, label) for label, path in files for line in _lines(path, "latin-1")])

@@ -1,10 +1,10 @@
-"""Fewer documents for a collection that is ranked again and again: those that are hard to tell from the right ones.
+"""A smaller collection for repeated ranking: the right documents, and the ones that are hardest to tell from them.
 
     queries ──> BM25 over all documents ──> the nearest of each query ─┐
     the right documents ───────────────────────────────────────────────┴──> a collection of a bounded size
 
-A model's order of documents that no query is near to says little. BM25 chooses, and not a model, since a choice by one
-model makes the score of that model low, and that of every other one high.
+Documents that are far from every query hardly affect a score. BM25 selects the documents, since a selection by a model
+would lower the score of this model and raise the scores of all others.
 """
 
 import numpy as np
@@ -14,16 +14,16 @@ from clearspan.common.ranking import BM25, first
 from clearspan.eval.data.retrieval_data import RetrievalSet
 
 NEAREST = 100
-"""Most documents that one query brings."""
+"""Most documents that are selected for one query."""
 _BLOCK_SCORES = 1 << 24
 
 
 def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
-    """Return the same queries among at most `most` documents: the right ones, the nearest of each query by BM25, and,
-    if these are fewer, others by the hashes of their texts. There are more if more are right.
+    """Return the same queries with at most `most` documents: the right ones, the nearest of each query by BM25, and, if
+    these are fewer, others in the order of their hashes. All right documents are kept, even if they exceed `most`.
 
     Args:
-        collection: one whose documents are all ranked for every query.
+        collection: a collection without candidates per query.
     """
     if len(collection.documents) <= most:
         return collection
@@ -42,11 +42,11 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     index = BM25.of(collection.documents, "float32")
     weights = index.weights.tocsr().T
     counts = BM25.counts(collection.queries, index.vocabulary)
-    found = np.full((len(collection.queries), NEAREST), -1, np.int64)
+    nearest = np.full((len(collection.queries), NEAREST), -1, np.int64)
     rows = max(1, _BLOCK_SCORES // len(collection.documents))
-    for start in range(0, len(found), rows):
+    for start in range(0, len(nearest), rows):
         for row, scores in enumerate((counts[start : start + rows] @ weights).toarray(), start=start):
             best = first(scores, NEAREST, collection.precedence)
             best = best[scores[best] > 0]
-            found[row, : len(best)] = best
-    return found
+            nearest[row, : len(best)] = best
+    return nearest

@@ -1,12 +1,12 @@
 """A user's questions among all texts of a dataset, each with the text that it should find: `--queries FILE`.
 
     FILE: query,text ──────┐
-    a dataset's texts ─────┴──> the text of each answer ──> Collection
+    a dataset's texts ─────┴──> the text of each answer ──> RetrievalSet
 
-An answer is a text of the dataset if it is the same text (`common.same_text`) after what the dataset did to it: its
-tokenizer's ids, cut at the dataset's length. An answer that the dataset does not have, such as one that was dropped as
-a copy of another, is counted, and its question is left out. A dataset of token ids keeps no ids of its texts, so that
-no file can name them.
+An answer matches a text of the dataset if both are the same (`common.same_text`) after the answer was tokenized, cut
+and decoded like the dataset's texts. An answer that is not in the dataset, such as a near-duplicate that was dropped,
+is counted, and its question is left out. A dataset of token ids does not keep the ids of its texts, so a file cannot
+name a text by its id.
 """
 
 from collections.abc import Sequence
@@ -56,18 +56,18 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     folders = list(map(Path, held_out.parts(str(whole))))
     datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
     documents, places = _ranked(queries, datasets)
-    found: dict[bytes, tuple[str, set[int]]] = {}
+    answered: dict[bytes, tuple[str, set[int]]] = {}
     missing = []
     for query in queries:
         place = places.get(same_text.digest(datasets[0].as_read(query.answer_text or "")))
         if place is None:
             missing.append(query.place)
         else:
-            found.setdefault(same_text.digest(query.text), (query.text, set()))[1].add(place)
+            answered.setdefault(same_text.digest(query.text), (query.text, set()))[1].add(place)
     named = ", ".join(missing[:NAMED]) + ", ..." * (len(missing) > NAMED)
-    if not found:
+    if not answered:
         raise DataError(f"{path}: no answer is a text of {whole} ({named}): give the texts as the dataset's inputs do")
-    relevant = [np.array(sorted(positions), np.int64) for _, positions in found.values()]
+    relevant = [np.array(sorted(positions), np.int64) for _, positions in answered.values()]
     grades = [np.ones(len(each), np.int64) for each in relevant]
     num_texts = sum(map(len, datasets))
     is_sample = num_texts > sum(min(len(dataset), MOST_RANKED) for dataset in datasets)
@@ -76,7 +76,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     if missing:
         about += f" Left out: {counted(len(missing), 'row')} whose answer is no text of the dataset: {named}."
     return HeldOutTexts(
-        RetrievalSet(documents, [text for text, _ in found.values()], relevant, grades),
+        RetrievalSet(documents, [text for text, _ in answered.values()], relevant, grades),
         None,
         num_texts if is_sample else len(documents),
         (path, *(folder / MANIFEST for folder in folders)),
@@ -88,7 +88,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
     """Return the different texts of datasets, and the place of each by its hash.
 
-    Of more texts than a dataset's limit, a sample is taken, and the texts that queries name.
+    A dataset of more than `MOST_RANKED` texts is sampled, and the texts that queries name are added.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}

@@ -1,7 +1,7 @@
 """Readers for retrieval collections in their published formats.
 
 corpus.jsonl, queries.jsonl, qrels/test.tsv   BEIR's layout (Thakur et al. 2021) ┐
-cran.all.1400, cran.qry, cranqrel             Cranfield                          ├──> Collection
+cran.all.1400, cran.qry, cranqrel             Cranfield                          ├──> RetrievalSet
 Flickr8k.token.txt                            captions, five a photograph        │
 test.csv                                      TREC-QA, answers to a question     ┘
 
@@ -88,10 +88,10 @@ class RetrievalSet:
 
     @functools.cached_property
     def precedence(self) -> Ints:
-        """Ranks of the documents' ids, int64 (n,): of equal scores, the document with the higher number is first.
+        """Ranks of the documents' ids, int64 (n,): among equal scores, the document with the higher number is first.
 
-        trec_eval compares ids as strings, the higher one first. Where texts have no ids, the order is that of hashes,
-        so that it does not depend on the order in which a file has them.
+        trec_eval compares ids as strings, the higher one first. Texts without ids are compared by their hashes, so that
+        their order in a file has no effect.
         """
         names = self.names or [
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for text in self.documents

@@ -15,7 +15,6 @@ from clearspan.common.records import DataError, csv_rows, head, read_lines
 from clearspan.eval.data.senteval import joined
 from clearspan.eval.files import table_rows
 
-SUFFIXES = (".csv", ".tsv")
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
 
 
@@ -79,7 +78,7 @@ def read_pairs(path: Path) -> ScoredPairs:
     byte order mark.
 
     In a csv, which may be separated by commas, semicolons, bars or tabs, a cell with a separator, a quote (doubled) or
-    an end of line must be quoted. In a tsv, quotes are those of a csv writer or characters (`common.delimited`).
+    an end of line must be quoted. In a tsv, quotes enclose cells or are plain characters (`common.delimited`).
 
     Raises:
         MissingDataError: the file does not exist.

@@ -18,7 +18,9 @@ _BLOCK = 1024  # rows per matrix product in prediction
 
 
 def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Return layers (outputs, padded(inputs)), drawn by torch right after seeding, and its generator's state then."""
+    """Return the initial layers (outputs, padded(inputs)), which torch draws right after seeding, and its generator's
+    state after that.
+    """
     sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
     layers = []
     with torch.random.fork_rng(devices=[]):

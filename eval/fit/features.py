@@ -1,8 +1,8 @@
 """The features of classifiers: rows of numbers, gathered into batches.
 
-    table of embeddings ──> Rows       sentences: one embedding per row
-                        ├─> PairRows   pairs u, v, combined when gathered: for SNLI they would take tens of gigabytes
-                        └─> Rows       pairs, combined in advance if they are small
+    table of embeddings ──> FeatureRows   sentences: one embedding per row
+                        ├─> PairRows      pairs u, v, combined when gathered: in advance, SNLI's would take tens of GB
+                        └─> FeatureRows   pairs, combined in advance if they are small
 
 A row ends with a 1, so that a layer's bias is a column of its weights, and is padded with zeros to a whole number of
 vector registers; neither affects the results.

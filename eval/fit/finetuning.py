@@ -43,10 +43,10 @@ class FinetuningSettings:
     appendix C, table 10; Adam's from the command in fairseq's `examples/roberta/README.glue.md`).
 
     Attributes:
-        batch_size: rows a step; RoBERTa searches 16 and 32.
+        batch_size: rows per step; RoBERTa searches 16 and 32.
         learning_rate: peak learning rate; RoBERTa searches 1e-5, 2e-5 and 3e-5.
         warmup: fraction of the steps in which the learning rate rises linearly; it then falls linearly to 0.
-        max_length: limit of tokens a row, besides the encoder's own; longer rows are truncated. RoBERTa uses 512.
+        max_length: most tokens per row, unless the encoder's limit is lower; longer rows are truncated. RoBERTa: 512.
     """
 
     batch_size: int

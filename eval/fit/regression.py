@@ -55,8 +55,8 @@ def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[An
 def score_distributions(scores: NDArray[np.float64]) -> Floats:
     """Return for each score a distribution over 1..5 with that mean, float32 (n, 5): 3.6 is 0.4 of 3 and 0.6 of 4.
 
-    A score below 1, which STS-B has, is no such mean. As in SentEval, its row sums to the score itself: 0.75 becomes
-    0.75 of 1, and 0 a row of zeros.
+    A score below 1, which STS-B has, cannot be such a mean. As in SentEval, its row sums to the score itself: 0.75
+    becomes 0.75 of 1, and 0 a row of zeros.
     """
     floor = np.floor(scores)[:, None]
     share = scores[:, None] - floor

@@ -1,9 +1,9 @@
-"""A model beside BM25, `--model hybrid:DIR`: it ranks documents; other tasks are not scored with it.
+"""A model beside BM25, `--model hybrid:DIR`: a weighted sum of both scores ranks documents; other tasks skip it.
 
     score of a document = w z(model's score) + (1 - w) z(BM25's score)
     z: the scores of one query over all documents, with mean 0 and deviation 1
 
-A task that has further queries, which it does not score, chooses w by them (`Beside.best_weight`); elsewhere it is
+A task with further queries, which it does not score, chooses w by them (`Beside.best_weight`); otherwise w is
 `common.ranking.HYBRID_WEIGHT`.
 """
 
@@ -25,16 +25,16 @@ from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The weights of a model to choose from: from 0, BM25 alone, to 1, the model alone."""
 MOST_CHOOSING = 2000
-"""Most queries by which a weight is chosen."""
+"""Most queries that are used to choose a weight."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """The vectors of m queries and n documents by a model and by BM25, and what scales the scores of each query.
+    """The vectors of m queries and n documents by a model and by BM25, and the scaling of each query's scores.
 
     Attributes:
         dense: the model's vectors of queries and documents, (m, dim) and (n, dim).
-        words: BM25's, sparse.
+        words: BM25's vectors of queries and documents, sparse, (m, vocabulary) and (n, vocabulary).
         dense_scales, words_scales: a and b, (m,) each, with which a x scores + b has mean 0 and deviation 1.
     """
 
@@ -45,7 +45,7 @@ class Beside:
 
     @classmethod
     def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
-        """Scale the scores of both over all documents."""
+        """Compute the scaling of each query's scores over all documents, for the model and for BM25."""
         assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
@@ -72,14 +72,14 @@ class Beside:
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
         """Return the reciprocal rank of each query by each of WEIGHTS, (weights, m).
 
-        A document that is behind the right one by both scores is so with any weight. Few are not, so that all weights
-        take little more time than one.
+        A document that scores below the right one both by the model and by BM25 does so with any weight. Few other
+        documents remain, so all weights together take little more time than a single one.
         """
         values = np.empty((len(WEIGHTS), len(self.dense[0])))
         for start, dense in ranks.blocks(*self.dense):
             words = products(self.words[0][start : start + len(dense)], self.words[1])
             for row, (by_model, by_words) in enumerate(zip(dense, words, strict=True), start=start):
-                each = [
+                by_right = [
                     _ranks_by_weight(
                         self.dense_scales[0][row] * (by_model - by_model[right]).astype(np.float64),
                         self.words_scales[0][row] * (by_words - by_words[right]).astype(np.float64),
@@ -88,7 +88,7 @@ class Beside:
                     )
                     for right in collection.relevant[row]
                 ]
-                best = np.min(each, axis=0)
+                best = np.min(by_right, axis=0)
                 values[:, row] = np.where(best <= DEPTH, 1 / best, 0)
         return values
 
@@ -98,8 +98,12 @@ class Beside:
 
 
 def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
-    """Return the one of WEIGHTS with the highest mean over queries (weights, m); of equal ones, that nearest to
-    `HYBRID_WEIGHT`, which is also that of no queries.
+    """Return the weight in WEIGHTS with the highest mean over queries.
+
+    Among equal means it is the weight nearest to `HYBRID_WEIGHT`; without queries it is `HYBRID_WEIGHT`.
+
+    Args:
+        reciprocal_ranks: (weights, m).
     """
     if not reciprocal_ranks.shape[1]:
         return HYBRID_WEIGHT
@@ -108,10 +112,10 @@ def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
 
 
 def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
-    """Return the rank of a right document by each of WEIGHTS.
+    """Return the rank of a right document with each of WEIGHTS, (weights,) int64.
 
     Args:
-        by_model, by_words: the scaled scores of all documents minus that of the right one, (n,).
+        by_model, by_words: the scaled scores of all documents minus the right one's, (n,).
     """
     step = 10.0**-DECIMALS / 2
     rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
@@ -123,14 +127,14 @@ def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence:
 
 
 class Hybrid(Similarity):
-    """A model beside BM25.
+    """A model beside BM25: ranks documents by a weighted sum of both scores.
 
     Args:
-        model: gives the vectors of texts.
-        weight: w, from 0 (BM25 alone) to 1 (the model alone); None: `HYBRID_WEIGHT`, or what a task chooses.
+        model: the model, which gives the vectors of texts.
+        weight: w, from 0 (BM25 alone) to 1 (the model alone); None: the weight that a task chooses, or `HYBRID_WEIGHT`.
 
     Attributes:
-        is_given: whether a weight was given.
+        is_given: whether the caller set the weight, so that no task chooses one.
     """
 
     measure = "hybrid score"
@@ -142,7 +146,7 @@ class Hybrid(Similarity):
         self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
     def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
-        """Return the vectors of both, for any weight."""
+        """Return the vectors of queries and documents by the model and by BM25, to be combined with any weight."""
         return Beside.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:

@@ -4,9 +4,9 @@
     tfidf   the same, weighted by inverse document frequency         ┘
     bm25    BM25 (Lucene's variant, k1 1.5, b 0.75): scores of documents for a query; by `bm25s`
 
-A baseline is fitted on each task's own texts: a collection's documents, or all texts of a task of pairs. It takes no
-labels, and so is a fair baseline, but one that has seen the texts to be scored. All three have the same words
-(`common.words`), lower-cased, without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
+A baseline is fitted on the task's own texts: a collection's documents, or all texts of a task of pairs. It uses no
+labels, but it has seen the texts that are scored. All three compare the same words (`common.words`), lower-cased,
+without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
 """
 
 import functools
@@ -34,10 +34,11 @@ class _Fitted(NamedTuple):
 
 
 class Lexical(Similarity):
-    """A baseline. Attributes: `name`, a key of BASELINES; others as in `Similarity`.
+    """A baseline that compares words.
 
     Args:
-        of: the words that BM25 compares of a text.
+        name: a key of BASELINES.
+        of: splits a text into the words that BM25 compares; the other baselines ignore it.
     """
 
     def __init__(self, name: str, of: WordFunction = PLAIN) -> None:

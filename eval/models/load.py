@@ -24,13 +24,21 @@ from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
 WORD_VECTORS = "clearspan.plugins.word_vectors:load"
-"""The part that reads files of word vectors."""
+"""The plug-in that reads files of word vectors."""
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
 
 
 class FunctionEncoder(Encoder):
-    """An encoder of a function. Attributes: `name`, its spec; `dim`, measured on two texts; `folder`, None."""
+    """An encoder that calls a Python function.
+
+    Args:
+        name: the function's spec, `module:function`.
+        function: maps a list of n texts to an array (n, dim); `dim` is measured on two texts.
+
+    Raises:
+        EncoderError: the function fails on the two texts.
+    """
 
     fingerprint = None
 
@@ -90,7 +98,7 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
 
     Args:
         spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
-        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.sentence_encoder.POOLINGS`; None: mean.
+        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None: mean.
         precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:

@@ -1,10 +1,10 @@
-"""A model with prompts: queries, documents and other texts are each embedded with a prompt of their own.
+"""A model with prompts: queries, documents and other texts are embedded with different prompts.
 
-    ranking(queries, documents) -> the prompt of queries, and that of documents
+    ranking(queries, documents) -> the prompt of queries, and the prompt of documents
     embed, pairs                -> the prompt of texts that are neither
 
-An `EmbeddingSimilarity` remembers texts without their prompt. Each prompt therefore has one of its own, which queries
-and documents with the same prompt share.
+An `EmbeddingSimilarity` remembers texts without their prompt, so there is one `EmbeddingSimilarity` for each distinct
+prompt.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ class Prompted(Similarity):
 
     Args:
         prompts: the prompt of each side.
-        embedder: function of a prompt that returns what embeds texts with it.
+        embedder: returns, for a prompt, the `EmbeddingSimilarity` that embeds texts with it.
 
     Attributes:
-        prompts: the same. embedders: one for each prompt.
+        embedders: one for each distinct prompt.
     """
 
     def __init__(self, prompts: Sides, embedder: Callable[[str], EmbeddingSimilarity]) -> None:
@@ -43,11 +43,14 @@ class Prompted(Similarity):
     def of(
         cls, model: Encoder, prompt_name: Sequence[str], cached: Path | None, batch_tokens: int, progress: bool
     ) -> "Prompted":
-        """Return a model that keeps embeddings in a folder of caches.
+        """Return a model that caches embeddings on disk.
 
         Args:
-            prompt_name: as of `clearspan eval`.
-            cached: None: no cache.
+            prompt_name: names of prompts, as of `clearspan eval --prompt-name`.
+            cached: folder of all cached embeddings; None: no cache.
+
+        Raises:
+            EncoderError: the model has no prompt of such a name.
         """
 
         def embedder(prompt: str) -> EmbeddingSimilarity:

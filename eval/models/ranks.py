@@ -1,9 +1,9 @@
-"""Ranks of the right documents of each query, without the rest of the ranking.
+"""The rank of each query's first right document, without the rest of the ranking.
 
-    vectors of queries and documents ──> a block of scores ──> how many documents are before the first right one
+    vectors of queries and documents ──> a block of scores ──> number of documents before the first right one
 
-The ranks are those of `eval.tasks.retrieval.search`: scores that agree to six decimals are equal, and of equal ones the
-document with the higher id is first.
+The ranks equal the ranks in `eval.tasks.retrieval.search`: scores that agree to six decimals are equal, and among equal
+scores the document with the higher id is first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
 
 BLOCK_SCORES = 1 << 24
-"""Number of scores in memory at a time, of each of a few arrays: 64 MB of float32."""
+"""Number of scores in a block; memory holds a few arrays of this size, 64 MB each in float32."""
 _STEP = 10.0**-DECIMALS
 
 
@@ -49,19 +49,19 @@ class Ranks:
 
 
 def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ranks:
-    """Return the ranks of the right documents of a collection whose documents are all ranked for every query.
+    """Rank all documents of a collection for every query; return the ranks of the right ones.
 
     Memory never holds queries x documents.
 
     Args:
         queries, documents: (m, dim) and (n, dim), of the same type.
     """
-    found, best = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
-    for start, scores in blocks(queries, documents):
-        for row, each in enumerate(scores, start=start):
-            right, found[row] = _rank(each, collection.relevant[row], collection.precedence)
-            best[row] = right if found[row] == 1 else int(each.argmax())
-    return Ranks(found, best)
+    right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
+    for start, block in blocks(queries, documents):
+        for row, scores in enumerate(block, start=start):
+            right, right_ranks[row] = _rank(scores, collection.relevant[row], collection.precedence)
+            nearest[row] = right if right_ranks[row] == 1 else int(scores.argmax())
+    return Ranks(right_ranks, nearest)
 
 
 def blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:

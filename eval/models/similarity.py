@@ -62,7 +62,7 @@ class Similarity(ABC):
 
     Attributes:
         measure: name of its scores, such as `cosine`.
-        settings: what its scores depend on besides the model, for the settings of each task.
+        settings: settings, other than the model, that affect its scores; they are recorded with each task.
     """
 
     measure: str = "cosine"

@@ -52,8 +52,8 @@ class Bars:
     """Scores from top to bottom; see `best_first`.
 
     Attributes:
-        unit: what the numbers are, such as `MRR, % (among 26,108 texts)`.
-        caption: a line above.
+        unit: label of the numbers, such as `MRR, % (among 26,108 texts)`.
+        caption: line above the bars.
     """
 
     rows: Sequence[ScoreBar]
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines in one area. `x`, `y`: what the axes show. Points that are not finite are left out."""
+    """Lines in one plot. `x`, `y`: labels of the axes. Points that are not finite are left out."""
 
     series: Sequence[Curve]
     x: str = "step"
@@ -94,7 +94,7 @@ def drawn(figure: Figure) -> dict[str, Any]:
 
 
 def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
-    """Write a figure as a file of its own, in light and dark, replacing `path` atomically.
+    """Write a figure as an SVG file, with a light and a dark style, replacing `path` atomically.
 
     Raises:
         OSError: the file cannot be written.
@@ -107,7 +107,7 @@ def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
 
 @functools.cache
 def environment() -> "jinja2.Environment":
-    """Return what renders the templates of reports; every value is escaped."""
+    """Return the Jinja environment of the report templates, which escapes every value."""
     import jinja2
 
     return jinja2.Environment(
@@ -153,7 +153,7 @@ class _Scale(NamedTuple):
 
 
 def _anchor(at: float) -> str:
-    """Return which end of a text stands at a position, so that the text stays within the figure."""
+    """Return the SVG text anchor for a position in percent, so that the text stays within the figure."""
     return "start" if at < 4 else "end" if at > 96 else "middle"
 
 
@@ -230,7 +230,7 @@ def score_text(row: ScoreBar) -> str:
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Return a text with the middle cut out if it has more characters; names often differ at their ends."""
+    """Return a text with its middle cut out if it is longer than `most`; names often differ at their ends."""
     if len(text) <= most:
         return text
     if most < 5:
@@ -240,7 +240,7 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
 
 
 def text_bars(figure: Bars, width: int) -> list[str]:
-    """Return the lines of bars by characters, with intervals where `width` cells hold them; [] where nothing fits.
+    """Return bars as lines of characters, with their intervals; [] if they do not fit into `width` cells.
 
     ━ is the bar, ├──┤ the interval; = and |--| where the terminal's encoding lacks these.
     """

@@ -31,7 +31,7 @@ class Section:
     Attributes:
         text: paragraphs, separated by empty lines.
         sections: subsections, one heading level lower.
-        folded: whether only a click, or a link to the section, opens it; printed open.
+        folded: whether the section is collapsed until a click, or a link to it, opens it; it is printed open.
         note: text beside the heading of a folded section.
         commands: lines to copy into a terminal, each on a line of its own.
     """

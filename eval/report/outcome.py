@@ -1,9 +1,9 @@
-"""The outcome of an evaluation in words and pictures: one sentence, what each model is, the scores as bars, examples.
+"""The outcome of an evaluation in words and pictures: a sentence, a description of each model, bars, examples.
 
-Summary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
-         ├─> model_table     what each model is, in a line
-         ├─> score_figures   bars with intervals, best first
-         └─> examples        a query that the best model wins, and one that it loses
+ScoreSummary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
+              ├─> model_table     each model, described in a line
+              ├─> score_figures   bars with intervals, best first
+              └─> examples        a query that the best model wins, and one that it loses
 """
 
 import math
@@ -34,21 +34,21 @@ BEST = {
     "probing-mlp": "classifies best",
     "glue": "is best after fine-tuning",
 }
-"""Family of tasks -> what its best model does."""
+"""Family of tasks -> verb phrase for its best model."""
 METRICS = {"mrr": "MRR", "ndcg@10": "nDCG@10", "map": "MAP", "acc": "accuracy", "accuracy": "accuracy"}
-"""Metric -> how a sentence writes it, where that is not its name."""
+"""Metric -> its name in sentences, where that differs."""
 BASELINES = {
     "bm25": "BM25: the words that query and text share, rare ones weighing more; no training",
     "tfidf": "cosine of counts of words, weighted by tf-idf; no training",
     "bow": "cosine of counts of words (bag of words); no training",
 }
 FEW_TASKS = 6
-"""The most tasks whose bars stand in the summary; those of more stand in the tasks' own sections."""
+"""Most tasks whose bars are in the summary; with more tasks, the bars are in the sections of the families."""
 _SHOWN_CHARACTERS = 300
 
 
 class _Pair(NamedTuple):
-    """The best model on a task and what it is compared with: the first model, or the second best if it is the first."""
+    """The best model on a task, and its rival: the first model, or the second best if the first model is the best."""
 
     best: Scored
     other: Scored
@@ -56,12 +56,12 @@ class _Pair(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """Return a metric as a sentence writes it."""
+    """Return a metric's name for sentences, e.g. nDCG@10."""
     return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
 
 
 def among(counts: dict[str, int]) -> str:
-    """Return how many texts a task ranks, in words; "" for a task that ranks none."""
+    """Return the number of texts that a task ranks, in words; "" for a task that ranks none."""
     return f"among {counts['documents']:,} texts" if "documents" in counts else ""
 
 
@@ -80,8 +80,8 @@ def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
     if len(tasks) == 1:
         bar, counts = _bars(summary, tasks[0])[0], summary.of(tasks[0])[name].counts
         interval = f" [{bar.low:.1f}, {bar.high:.1f}]" if math.isfinite(bar.low) else ""
-        found = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
-        return f"{name}: {metric_name(summary.main(tasks[0]))} {found}."
+        score = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
+        return f"{name}: {metric_name(summary.main(tasks[0]))} {score}."
     if summary.averages:
         averages = summary.scored[0].results.averages
         means = [f"{each} {_value(averages[each]['value'])} ({summary.coverage(each)})" for each in summary.averages]
@@ -129,8 +129,8 @@ def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
     rival = first if best != first.results.model else None
     if rival is None:
         others = Counter(pair.other.results.model for pair in pairs.values())
-        rival = next(each for each in summary.scored if each.results.model == others.most_common(1)[0][0])
-    winner = next(each for each in summary.scored if each.results.model == best)
+        rival = next(scored for scored in summary.scored if scored.results.model == others.most_common(1)[0][0])
+    winner = next(scored for scored in summary.scored if scored.results.model == best)
     changes = [change for task in tasks if (change := _difference(summary, winner, rival, task))]
     better = sum(change.exceeds_noise and change.value > 0 for change in changes)
     worse = sum(change.exceeds_noise and change.value < 0 for change in changes)
@@ -195,8 +195,8 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
 
 def score_figures(summary: ScoreSummary) -> list[Bars]:
-    """Return the figures of the summary: of several models one for each task, of many tasks one for each average; of a
-    single model one for each family of tasks.
+    """Return the bars of the summary: for several models one figure per task, or one per average if there are more than
+    FEW_TASKS tasks; for a single model one per family of tasks.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:
@@ -224,12 +224,12 @@ def _average(summary: ScoreSummary, name: str) -> Bars:
 
 
 def model_table(summary: ScoreSummary) -> Table:
-    """Return a line on what each model is."""
+    """Return a table with a one-line description of each model."""
     return Table(("model", "what it is"), [(each.results.model, about(each.results)) for each in summary.scored])
 
 
 def about(results: Results) -> str:
-    """Return what a model is, in a line: a baseline, a folder, a model beside BM25 with its weight; its prompts."""
+    """Return a one-line description of a model: a baseline, a folder, or a model beside BM25; weight; prompts."""
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
         return BASELINES[spec]

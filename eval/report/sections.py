@@ -1,8 +1,8 @@
 """A summary as text for the terminal, and as the sections of a report.
 
-Summary ─┬─> terminal_summary: a sentence, bars, the table
-         └─> report_sections: summary (figures), models, scores, differences, examples ──> the tasks, by family
-                              ──> nearest neighbors, skipped, data, environment: folded
+ScoreSummary ─┬─> terminal_summary: a sentence, bars, the table
+              └─> report_sections: summary (figures), models, scores, differences, examples ──> the tasks, by family
+                                   ──> nearest neighbors, skipped, data, environment: folded
 """
 
 import itertools
@@ -66,8 +66,9 @@ def figures_table(summary: ScoreSummary) -> Table:
 
 
 def turned(table: Table) -> Table:
-    """Return a table of models as columns with a row per model; a column's heading is what named the row, without what
-    all rows share.
+    """Transpose a table with a column per model to a table with a row per model.
+
+    A column's heading is the name of the former row, without the parts that all rows share.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -98,8 +99,8 @@ def differences_table(summary: ScoreSummary) -> Table | None:
 
 def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
     """Return the summary as plain text: the outcome in a sentence, bars if a single figure shows all models or tasks,
-    figures, differences, device, incomplete averages, skipped tasks with the reason, warnings. In the table, intervals
-    of figures are shown for a single model; for several, those of the differences.
+    figures, differences, device, incomplete averages, skipped tasks with the reason, warnings. Intervals are shown for
+    the figures of a single model, or for the differences between several.
 
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
@@ -140,8 +141,8 @@ def report_sections(summary: ScoreSummary) -> list[Section]:
     differing = {task: tables for task in ranked if (tables := examples(summary, task))}
     if differing:
         inner = [Section(task, tables=tables) for task, tables in differing.items()]
-        each = {"sections": inner} if len(inner) > 1 else {"tables": inner[0].tables}
-        sections.append(Section("Examples", _EXAMPLES, **each))
+        content = {"sections": inner} if len(inner) > 1 else {"tables": inner[0].tables}
+        sections.append(Section("Examples", _EXAMPLES, **content))
     in_summary = len(summary.families) <= FEW_TASKS or len(summary.scored) == 1
     for family, tasks in itertools.groupby(summary.families, summary.families.__getitem__):
         named = list(tasks)
@@ -163,8 +164,8 @@ def report_title(summary: ScoreSummary) -> str:
 
 
 def report_lead(summary: ScoreSummary) -> str:
-    """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, device,
-    precision, date.
+    """Return the outcome, and a paragraph on the run: numbers of models and tasks, protocol, seed, device, precision,
+    date.
     """
     environment = summary.scored[0].results.environment
     words = [counted(len(summary.scored), "model"), counted(len(summary.families), "task")]
@@ -197,19 +198,19 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
 
 
 def _data(summary: ScoreSummary) -> Section:
-    """Return the checksums of the data files, by task."""
-    data = {task: files for each in summary.scored for task, files in each.results.data.items()}
+    """Return a folded section with the checksums of the data files, by task."""
+    data = {task: files for scored in summary.scored for task, files in scored.results.data.items()}
     rows = [(task, *file) for task, files in data.items() for file in files.items()]
     return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
 
 
 def _run(summary: ScoreSummary) -> Section:
-    """Return what the scores depend on in addition to the data: models, versions, seeds, settings."""
+    """Return a folded section on everything but the data that affects the scores: models, versions, settings."""
     flat: dict[str, dict[str, Any]] = {}
-    for each in summary.scored:
-        environment = dict(each.results.environment)
+    for scored in summary.scored:
+        environment = dict(scored.results.environment)
         versions = {name: number or "not installed" for name, number in environment.pop("versions", {}).items()}
-        flat[each.results.model] = {"model": each.results.spec, **environment, **versions}
+        flat[scored.results.model] = {"model": scored.results.spec, **environment, **versions}
     rows = _settings(flat)
     same = [row[:2] for row in rows if len(set(row[1:])) == 1]
     differ = [row for row in rows if len(set(row[1:])) > 1]

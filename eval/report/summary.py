@@ -1,6 +1,6 @@
 """Models scored in one run, seen together: their figures, averages, skipped tasks and warnings.
 
-Scored of 1..n models ──> Summary ──> outcome (words, bars) ──> sections (report, terminal)
+Scored of 1..n models ──> ScoreSummary ──> outcome (words, bars) ──> sections (report, terminal)
 """
 
 import math
@@ -34,7 +34,7 @@ class ScoreSummary:
 
     @property
     def prompts(self) -> list[str]:
-        """Return a line for each model that has prompts: which it had before which texts."""
+        """Return a line for each model with prompts, which names the prompts and the texts that they precede."""
         of_models = {each.results.model: each.results.environment.get("prompts") for each in self.scored}
         lines = {model: str(Sides(**sides)) for model, sides in of_models.items() if sides}
         return [f"{model}: {line}" if len(self.scored) > 1 else line for model, line in lines.items()]
@@ -83,7 +83,7 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return what an average covers: `5 of 7 tasks`."""
+        """Return the coverage of an average in words, e.g. `5 of 7 tasks`."""
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
@@ -126,7 +126,7 @@ class ScoreSummary:
 
 
 def heading(family: str) -> str:
-    """Return a family's heading in a report; `module:name` is a name."""
+    """Return a family's heading in a report; the heading of a plug-in is its `module:name`, unchanged."""
     return _HEADINGS.get(family, family if ":" in family else family.capitalize())
 
 

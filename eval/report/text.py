@@ -8,9 +8,9 @@ from clearspan.eval.details import Cell, Table, as_cell, cell_text
 
 
 def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
-    """Return the lines of a table; the columns that `width` cells do not hold follow in further tables below.
+    """Return the lines of a table; columns that do not fit into `width` cells follow in further tables below.
 
-    Each of these has the columns that name the rows, and at least one other. Strong values have a star.
+    Each of these tables has the columns that name the rows, and at least one other. Strong values have a star.
 
     Args:
         notes: whether to show the cells' notes.

@@ -4,15 +4,14 @@ Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from clearspan.common.options import Flag, Json, Options, run
+from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.options import Flag, Json
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.records import DataError
-from clearspan.common.terminal import say
 from clearspan.eval import results
 from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import FORMATS, beside, formatted
@@ -28,8 +27,13 @@ figures: the report of --tasks retrieval shows those of your models.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables(Options):
+class Tables(Command):
     """The command `tables`."""
+
+    prog: ClassVar[str] = "python -m clearspan.eval.tables"
+    description: ClassVar[str] = __doc__
+    example: ClassVar[str] = _EXAMPLE
+    expected: ClassVar[Errors] = (DataError, OSError)
 
     name: Annotated[str | None, Flag("name of the table; --list prints all names", "NAME", positional=True)] = None
     results: Annotated[
@@ -48,21 +52,16 @@ class Tables(Options):
             choices = f"choose from {', '.join(tables())}{did_you_mean(self.name, tables())}"
             raise ValueError(f"no table {self.name!r}; {choices}")
 
+    def run(self) -> Result:
+        """Return a table with the rows of evaluations, or the list of all tables."""
+        if self.list or self.name is None:
+            width = max(map(len, tables()))
+            return Printed("\n".join(f"{name:<{width}}  {each.paper}, {each.title}" for name, each in tables().items()))
+        grid = beside(tables()[self.name], results.find(self.results))
+        return Printed(formatted(grid, self.format), json_text(asdict(grid)))
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.tables") -> int:
-    """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(Tables, _print, argv, prog, (DataError, OSError), description=__doc__, epilog=_EXAMPLE)
 
-
-def _print(options: Tables) -> int:
-    if options.list or options.name is None:
-        width = max(map(len, tables()))
-        text = "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
-    else:
-        grid = beside(tables()[options.name], results.find(options.results))
-        text = json_text(asdict(grid)) if options.json else formatted(grid, options.format)
-    say(text, end="")
-    return 0
+main = Tables.main
 
 
 if __name__ == "__main__":

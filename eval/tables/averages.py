@@ -3,7 +3,7 @@
     scores ──> the metric that a paper uses for each task ──> their mean
 
 Papers use different metrics for the same task: for STS-B, SimCSE reports the Spearman correlation of cosines, DeCLUTR
-and CLEAR that of a trained regressor. An `Average` defines the metrics.
+and CLEAR the correlation of a trained regressor. An `Average` defines the metrics.
 """
 
 import math
@@ -36,8 +36,8 @@ class Average:
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 CAPTIONS = "ImageCaptionRetrieval"
-"""In DeCLUTR's averages, and costly to score (`--tasks captions`: its data is large, its fit takes hours). Tables show
-an average that lacks it alone, with a note."""
+"""A task in DeCLUTR's averages that is costly to score (`--tasks captions`: its data is large, its fit takes hours). If
+it is the only missing task, tables show the average with a note."""
 SUPERVISED = ("SICKRelatedness-finetune", "STSBenchmark-finetune")
 _PLAIN = ("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC")
 
@@ -125,8 +125,8 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
     }
     if len(values) < (rule.least if least is None else max(1, least)):
         return None
-    each = [round(value, 2) if rule.rounded else value for value in (float(np.mean(v)) for v in values.values())]
-    return {"value": math.fsum(each) / len(each), "tasks": list(values), "missing": missing_tasks(name, scores)}
+    means = [round(value, 2) if rule.rounded else value for value in (float(np.mean(v)) for v in values.values())]
+    return {"value": math.fsum(means) / len(means), "tasks": list(values), "missing": missing_tasks(name, scores)}
 
 
 def missing_tasks(name: str, scores: Scores) -> list[str]:

@@ -1,6 +1,6 @@
 """Add the user's models to a paper's table.
 
-    PaperTable + Results, one per model ──> Grid: cells as text ──> plain text, Markdown, LaTeX
+    PaperTable + Results, one per model ──> TextTable ──> plain text, Markdown, LaTeX
 
 Cells of unscored tasks stay empty, and a note names what is missing.
 """
@@ -89,7 +89,7 @@ def _metrics_note(table: PaperTable) -> str:
 
 
 def _missing_notes(table: PaperTable, model: Results) -> list[str]:
-    """Return a note of the figures that the model's cells lack, and one for each average without all of its tasks."""
+    """Return a note on the missing figures of a model, and a note for each average with missing tasks."""
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
         if metric not in model.scores.get(task, {})

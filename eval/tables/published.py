@@ -1,4 +1,4 @@
-"""The papers' result tables, as printed: `papers/*.yaml`, one file a paper.
+"""The papers' result tables, as printed: `papers/*.yaml`, one file per paper.
 
 A column defines which of our figures is comparable with the paper's. The file holds all published figures of a table.
 """
@@ -15,7 +15,6 @@ Cell = float | int | str | tuple[float, ...] | None
 """A figure as printed; several figures, such as MRPC's accuracy and F1; text; or nothing."""
 
 _FOLDER = Path(__file__).parent / "papers"
-_PAPERS = ("declutr", "declutr-v1", "clear", "nonling")
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,15 @@ class PaperTable:
     def cell(self, row: str, head: str) -> Cell:
         """Return the published cell in the first row of that name."""
         column = [column.head for column in self.columns].index(head)
-        return next(each for each in self.rows if each.name == row).cells[column]
+        return next(line for line in self.rows if line.name == row).cells[column]
 
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return all tables by name, in the papers' order."""
+    """Return all tables by name, in the order of the files' names."""
     by_name: dict[str, PaperTable] = {}
-    for file in _PAPERS:
-        content = yaml.load((_FOLDER / f"{file}.yaml").read_text(encoding="utf-8"), _loader())
+    for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
+        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
         paper = content.pop("paper")
         by_name |= {name: _table(name, paper, entry) for name, entry in content.items()}
     return by_name

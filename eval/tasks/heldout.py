@@ -1,11 +1,12 @@
 """Held-out retrieval: one crop of a held-out text finds the other among the crops of all texts. Needs no labels.
-Of a dataset of pairs, given the first text, find the second; `NAME/passages` are crops of the second texts.
+In a dataset of pairs, the first text finds the second; the task `NAME/passages` uses crops of the second texts.
 
     a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval
 
-The score says whether a model tells a corpus's own texts apart; beside `--model tfidf` and `bm25`, whether it does more
-than compare words. Half of a dataset's held-out part picks checkpoints in training; the other half is scored here. The
-score is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
+The score measures whether a model distinguishes the texts of a corpus; compare it with `--model tfidf` and `bm25` to
+see whether the model does more than match words. Half of a dataset's held-out part picks checkpoints in training; the
+other half is scored here. Scores of different corpora are not comparable: they depend on the number of texts and on how
+similar these are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +35,13 @@ class HeldOutTask(RetrievalTask):
     """Retrieval of held-out texts.
 
     Attributes:
-        picking: the queries of the half that picks checkpoints, and the same documents; None: there are none.
+        picking: the queries of the half that picks checkpoints, and the same documents; None: there are no halves.
     """
 
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents; the queries that pick checkpoints choose a hybrid's weight."""
+        """Return the vectors of queries and documents; a hybrid's weight is chosen on `picking`."""
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
@@ -58,11 +59,11 @@ def load(data: Path) -> Loaded:
         DataError: a dataset or file is malformed, holds no text or too few, or has no held-out part.
     """
     try:
-        found = find(data)
+        parts = find(data)
     except MissingDataError as error:
         return Loaded([], {FOLDER: str(error)})
     tasks: list[Task] = []
-    for name, path in found.items():
+    for name, path in parts.items():
         for suffix, held in heldout_data.read_all(path).items():
             settings = {"crop_seed": SEED}
             title, counts = f"{name}{suffix}", held.counts
@@ -79,5 +80,5 @@ FAMILY = Family(
 
 def mean_mrr(model: Similarity, collections: Sequence[RetrievalSet]) -> float:
     """Return the MRR of a model, in percent, as the mean over the collections."""
-    ranked = [ranks(*model.ranking(each.queries, each.documents), each) for each in collections]
-    return 100 * float(np.mean([each.reciprocal.mean() for each in ranked]))
+    ranked = [ranks(*model.ranking(collection.queries, collection.documents), collection) for collection in collections]
+    return 100 * float(np.mean([result.reciprocal.mean() for result in ranked]))

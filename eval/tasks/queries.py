@@ -11,7 +11,7 @@ from clearspan.eval.tasks.task import Task
 
 NAME = "queries"
 FEW = 50
-"""Fewer questions than this say little: the interval of a difference is wider than most differences."""
+"""Below this number of questions, scores are unreliable: a difference's interval is wider than most differences."""
 
 
 def load(path: Path, data: Path) -> RetrievalTask:
@@ -21,20 +21,20 @@ def load(path: Path, data: Path) -> RetrievalTask:
         DataError: the file or the dataset is malformed, a question has no answer, or no answer is in the dataset.
         MissingDataError: there is no dataset.
     """
-    read = read_questions(path, data)
-    return RetrievalTask(NAME, read.collection, read.files, HEADLINE, read.counts, read.text)
+    questions = read_questions(path, data)
+    return RetrievalTask(NAME, questions.collection, questions.files, HEADLINE, questions.counts, questions.text)
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return remarks on how far the scores of a user's questions carry."""
-    own = [task for task in tasks if isinstance(task, RetrievalTask) and task.name == NAME]
-    lines = [remark for task in own if (remark := few(len(task.collection.queries)))]
-    lines += [f"{number:,} {what}; the report names them" for task in own for what, number in task.counts.items()]
+    """Return remarks on the reliability of scores by a user's questions."""
+    ours = [task for task in tasks if isinstance(task, RetrievalTask) and task.name == NAME]
+    lines = [remark for task in ours if (remark := few(len(task.collection.queries)))]
+    lines += [f"{number:,} {what}; the report names them" for task in ours for what, number in task.counts.items()]
     return [f"{NAME}: {line}" for line in lines]
 
 
 def few(num_questions: int) -> str:
-    """Return a remark on a small number of questions, "" for enough."""
+    """Return a warning if there are fewer than `FEW` questions, else ""."""
     if num_questions >= FEW:
         return ""
     number = counted(num_questions, "question")

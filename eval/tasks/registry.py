@@ -1,7 +1,7 @@
 """The words that `--tasks` accepts. A new task is a module with a `FAMILY`, and a line here.
 
     "sts"          a family of tasks in FAMILIES
-    "haiku:Haiku"  a task from outside: a class in haiku.py, in the working folder or an installed package
+    "haiku:Haiku"  a plug-in: a class in haiku.py, in the working folder or an installed package
     "captions"     the short name of such a class, the plug-in for COCO's captions
 
 Such a class implements `task.Task` and is called with the data folder; it raises MissingDataError if its files are not
@@ -47,7 +47,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family(word: str) -> Family:
-    """Return the family of tasks that a word of `--tasks` names; a task from outside is a family of one.
+    """Return the family of tasks that a word of `--tasks` names; a plug-in is a family of one task.
 
     Raises:
         PluginError: the word is unknown, or the class that it names cannot be imported. Loading the family raises it if
@@ -66,7 +66,7 @@ CLASS = "a class that implements clearspan.eval.tasks.task.Task"
 
 
 def _loaded(word: str, spec: str, data: Path) -> Loaded:
-    """Return the task of the class that a spec names; `word` is what the user named it by."""
+    """Return the task of the class that a spec names; `word` is the user's word for it."""
     create = plugins.load_function(spec, CLASS)
     try:
         task = create(data)

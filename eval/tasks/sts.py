@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.delimited import TABLE_SUFFIXES
 from clearspan.common.encoder.embedder import Encode
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.data.sts_data import SUFFIXES, ScoredPairs, read_pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.data.sts_data import ScoredPairs, read_pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Table
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.similarity import Floats, Similarity
@@ -89,7 +90,7 @@ def read_stsb_dev(data: str | Path) -> ScoredPairs:
 def stsb_dev_file(data: str | Path) -> Path:
     """Return the path of STS-B's dev split in a SentEval data folder, or of the user's own csv or tsv file."""
     data = Path(data)
-    if data.is_file() or (data.suffix.lower() in SUFFIXES and not data.is_dir()):
+    if data.is_file() or (data.suffix.lower() in TABLE_SUFFIXES and not data.is_dir()):
         return data
     return _split_file(data, "STSBenchmark", "dev")
 

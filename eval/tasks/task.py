@@ -67,7 +67,7 @@ class Loaded:
     missing: dict[str, str]
 
     def joined(self, others: "Iterable[Loaded]") -> "Loaded":
-        """Return these tasks and all others."""
+        """Return these tasks together with the tasks of all others."""
         every = [self, *others]
         missing = {name: reason for each in every for name, reason in each.missing.items()}
         return Loaded([task for each in every for task in each.tasks], missing)
@@ -75,10 +75,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Family:
-    """A word of `--tasks`.
+    """A family of tasks, which a word of `--tasks` names.
 
     Attributes:
-        load: function that reads and checks the data; raises DataError for malformed files, lists missing ones.
+        load: function that reads and checks the data; it raises DataError for malformed files and lists missing ones.
         description: the place of its data, for `--help`.
     """
 

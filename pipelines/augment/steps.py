@@ -18,7 +18,7 @@ replaces at least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -34,7 +34,6 @@ from clearspan.shards import keyed
 
 DEL = "[DEL]"
 """The special token that replaces deleted units."""
-STEPS = ("del-word", "del-span", "reorder", "subs")
 UNITS = ("token", "word")
 CHUNK = 8192
 """Sentences that are augmented together: this bounds the memory, and more are not faster."""
@@ -191,12 +190,6 @@ class Augmenter:
         if synonyms is not None and not isinstance(synonyms, SynonymTable):
             synonyms = SynonymTable.build(synonyms, tokenizer)
         self.table = synonyms
-        self.steps = {
-            "del-word": self._del_word,
-            "del-span": self._del_span,
-            "reorder": self._reorder,
-            "subs": self._subs,
-        }
 
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
         """Return a view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
@@ -212,19 +205,19 @@ class Augmenter:
         starts = self.words(block.values, block.offsets) if needs_words else np.ones(len(block.values), bool)
         sentences = SentenceBatch(block, starts)
         for number, step in enumerate(self.augmentation.steps):
-            sentences = self.steps[step](sentences, keyed.mix(keys, number))
+            sentences = STEPS[step](self, sentences, keyed.mix(keys, number))
         return sentences.tokens
 
     def _units(self, sentences: SentenceBatch, special: np.ndarray) -> _Units:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
-    def _del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
+    def del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Delete a fraction of each sentence's units (Figure 2a); keys (n,) int64."""
         units = self._units(sentences, self.special)
         quotas = _deletable(self.augmentation.del_word, units.counts)
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
-    def _del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
+    def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Delete spans, each with a fraction of the sentence's units (Figure 2b)."""
         options, units = self.augmentation, self._units(sentences, self.special)
         totals = _deletable(options.del_spans * options.del_span, units.counts)
@@ -233,7 +226,7 @@ class Augmenter:
         deleted[members(*spans)] = True
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
-    def _reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
+    def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Swap pairs of spans, each with a fraction of the sentence's units (Figure 2c).
 
         Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
@@ -262,7 +255,7 @@ class Augmenter:
         has_del = (moved.tokens.values == self.del_id).any()
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
-    def _subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
+    def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
         assert self.table is not None
         values, options = sentences.tokens.values, self.table.options
@@ -299,6 +292,17 @@ class Augmenter:
         """Count (words with a synonym, words) of a block; the paper reports about 40 % of tokens (section 3.3)."""
         units = _Units.of(SentenceBatch(block, self.words(block.values, block.offsets)), True, self.special)
         return int((self._entries(block.values, units) >= 0).sum()), len(units.free)
+
+
+Step = Callable[[Augmenter, SentenceBatch, np.ndarray], SentenceBatch]
+"""A step: a function of the augmenter, n sentences and their keys, (n,) int64."""
+STEPS: dict[str, Step] = {
+    "del-word": Augmenter.del_word,
+    "del-span": Augmenter.del_span,
+    "reorder": Augmenter.reorder,
+    "subs": Augmenter.subs,
+}
+"""The steps by name."""
 
 
 def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:

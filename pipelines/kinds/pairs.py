@@ -25,9 +25,9 @@ from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
 
-TEXTS = ("text", "body", "abstract", "content", "article", "answer", "description")
+TEXT_FIELDS = ("text", "body", "abstract", "content", "article", "answer", "description")
 """Usual names of the two fields, the likelier ones first."""
-USUAL = tuple(itertools.product(TITLES, TEXTS))
+USUAL = tuple(itertools.product(TITLES, TEXT_FIELDS))
 STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
 

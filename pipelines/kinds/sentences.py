@@ -53,9 +53,7 @@ RULES = (
 class Augmenting(Proportions):
     """The options of augmented views."""
 
-    augment: Annotated[str | None, Flag("del-word, del-span, reorder, subs, joined by + (default none)", "STEPS")] = (
-        None
-    )
+    augment: Annotated[str | None, Flag(f"{', '.join(STEPS)}, joined by + (default none)", "STEPS")] = None
     synonyms: Annotated[str | None, Flag("for subs: JSON of words to lists of words, or tabbed lines", "FILE")] = None
     views: Annotated[int, Flag("augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
     augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42

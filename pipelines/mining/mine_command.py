@@ -20,6 +20,7 @@ import numpy as np
 from annotated_types import Ge
 
 from clearspan.common import same_text, words
+from clearspan.common.command import Command, Result
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
@@ -52,7 +53,7 @@ AMONG = "search among this many texts, chosen by their hashes (default: all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(ChoiceOptions):
+class Mine(ChoiceOptions, Command):
     """The command `mine`."""
 
     name: ClassVar[str] = "mine"
@@ -217,7 +218,7 @@ def _sha256(folder: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class MiningSummary:
+class MiningSummary(Result):
     """Result of a run.
 
     Attributes:

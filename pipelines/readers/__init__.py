@@ -1,9 +1,9 @@
-"""Readers: pieces of input files -> records, with one module per format.
+"""Readers: pieces of input files -> records. Each format is a class in a file of its own (`formats.Format`).
 
-    file -> decompressed as it is read (`streams`) -> READERS[format] -> Record(name, offset, value, raw, problem)
+    file -> decompressed as it is read (`streams`) -> Format.read -> Record(name, offset, value, raw, problem)
 
 A record that cannot be read is a Record with a `problem`. A file that cannot be read, that has changed since planning,
-or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
+or that is not read to its last byte, is a PipelineError that names the file.
 """
 
 import contextlib
@@ -11,50 +11,23 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrow, columns, encodings, files, jsonl, lines, parquet, sniff, tars
+from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import own_format
+from clearspan.pipelines.readers.formats import built_in, format_named
 from clearspan.pipelines.readers.streams import chunks, decompressed, naming, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
-Reader = Callable[[BinaryIO, Piece, Reading], Iterator[Record]]
-
-
-def _whole(records: Callable[[BinaryIO, str, Reading], Iterator[Record]]) -> Reader:
-    """Return the reader of a format whose files are never cut."""
-    return lambda stream, piece, reading: records(stream, piece.input.name, reading)
-
-
-WEB = "clearspan.plugins.web:WebArchives"
-READERS: dict[str, Reader] = {
-    **{name: _whole(records) for name, records in tars.MEMBERS.items()},
-    "arrow": arrow.read,
-    "file": files.read,
-    "jsonl": jsonl.read,
-    "lines": lines.read,
-    "parquet": parquet.read,
-    "tar": tars.read,
-    "warc": lambda stream, piece, reading: own_format(WEB).read(stream, piece, reading),
-}
-TABLES = ("arrow", "csv", "json", "jsonl", "parquet")
-"""Formats whose records may have columns or fields."""
-TEXTS = ("csv", "json", "jsonl", "lines", "text")
-"""Formats whose files may have another encoding than UTF-8."""
-CONTAINERS = ("arrow", "parquet", "tar", "warc")
-"""Formats in which damage shows even without compression."""
 FIRST_FILES = 64
 """Most inputs whose first records are looked at."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
 HASHED_BYTES = 1 << 18
-OVERHANG = {"jsonl": lines.overhang, "lines": lines.overhang, "parquet": parquet.overhang}
-"""Format -> function that returns the (start, end) of the bytes that are read outside of a piece's own range."""
 
 
 def read_pieces(
@@ -94,9 +67,9 @@ def _read_piece(
             if (now := storage.status(path)).written != status.written:
                 raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
             raise
-        if entry.format not in READERS and num_read != entry.bytes == storage.size(path):
+        is_cut = piece.end is None and num_read < entry.bytes and not format_named(entry.format).seeks
+        if is_cut and entry.format not in built_in() and storage.size(path) == entry.bytes:
             raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
-        is_cut = piece.end is None and num_read < entry.bytes and entry.format != "parquet"
         if is_cut or num_read > entry.bytes:
             raise PipelineError(f"{path}: {CHANGED}")
         if contents is not None and known is not None:
@@ -124,7 +97,7 @@ def identity(root: str, piece: Piece) -> str:
             return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
         start, end = piece.start, piece.start + piece.bytes
         is_whole = (start, end) == (0, piece.input.bytes)
-        beside = [] if is_whole or piece.input.format not in OVERHANG else OVERHANG[piece.input.format](stream, piece)
+        beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
         for first, last in [(start, end), *beside]:
             stream.seek(first)
             while first < last and (size := stream.readinto(buffer[: last - first])):  # type: ignore[attr-defined]
@@ -149,7 +122,7 @@ def first_records(
     Raises:
         PipelineError: the beginning of a file is damaged.
     """
-    chosen = [entry for entry in entries if any_format or entry.format in TABLES]
+    chosen = [entry for entry in entries if any_format or format_named(entry.format).has_fields]
     num_files = min(FIRST_FILES, number, len(chosen))
     if not num_files:
         return []
@@ -198,17 +171,17 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
     Raises:
         PipelineError: what is read of it is damaged.
     """
-    container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
+    container = entry.compression or (entry.format if format_named(entry.format).is_container else None)
     with naming(path, container), decompressed(stored, entry.compression) as stream:
         yield stream
 
 
 def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """Yield the records of a piece, from the content of its file."""
-    read = READERS.get(piece.input.format) or own_format(piece.input.format).read
+    file_format = format_named(piece.input.format)
     encoding = _encoding(root, piece, reading)
-    records = read(transcoded(stream, encoding), piece, reading)
-    if piece.input.format not in READERS or piece.input.format == "warc":
+    records = file_format.read(transcoded(stream, encoding), piece, reading)
+    if not file_format.is_numbered:
         records = (dataclasses.replace(record, number=number) for number, record in enumerate(records, 1))
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
@@ -221,7 +194,9 @@ def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
     With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
     depend on the piece.
     """
-    if piece.input.format not in TEXTS or reading.encoding != AUTO:
-        return reading.encoding if piece.input.format in TEXTS else None
+    if not format_named(piece.input.format).is_text:
+        return None
+    if reading.encoding != AUTO:
+        return reading.encoding
     with content(root, piece.input) as stream:
         return encodings.detected(itertools.islice(chunks(stream), 1 if reading.is_head else None))

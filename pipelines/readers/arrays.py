@@ -10,13 +10,31 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.readers.streams import DamagedFileError, chunks
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
+from clearspan.pipelines.readers.streams import BOM, DamagedFileError, chunks
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record
+from clearspan.pipelines.suffixes import suffixes_of
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
 """The sign before an element, or after the last one."""
 _element = json.JSONDecoder().raw_decode
+
+
+class JsonArrays(Format):
+    """JSON arrays, of which the message on unknown types says so with JSON lines."""
+
+    name = "json"
+    suffixes = (".json",)
+    otherwise = "not one JSON object a line: make it so, e.g. jq -c ."
+    is_text = has_fields = is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        is_array = head.removeprefix(BOM).lstrip().startswith(b"[")
+        return is_array and bool(set(self.suffixes) & set(suffixes_of(path)))
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        return records(stream, piece.input.name, reading)
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:

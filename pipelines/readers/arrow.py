@@ -8,50 +8,94 @@ by the largest message, which may have MESSAGE_BYTES or twice the longest allowe
 """
 
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
-from clearspan.pipelines.readers.sniff import ARROW, ARROW_FILE
+from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.shards import storage
 
+STREAM = b"\xff\xff\xff\xff"
+"""First bytes of an Arrow stream, and of no text."""
+FILE = b"ARROW1\0\0"
+STATE = "state.json"
+BESIDE = (STATE, "dataset_info.json")
+ABOVE = "dataset_dict.json"
+"""Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
 MESSAGE_BYTES = 1 << 27
-ROWS = 256
-END = ARROW + bytes(4)
+END = STREAM + bytes(4)
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the file's rows, at their row numbers.
+class ArrowTables(Format):
+    """Arrow tables."""
 
-    Raises:
-        PipelineError: the column is missing or ambiguous, or a message is too large.
-        DamagedFileError: a part of the file is missing.
-    """
-    name = piece.input.name
-    messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
-    with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
-        columns = arrow_columns(table.schema, name, reading)
-        kept = kept_arrow_columns(table.schema, name, reading) if reading.keep else None
-        first = 0
-        while True:
-            try:
-                batch = table.read_next_batch()
-            except StopIteration:
-                break
-            beside = None if kept is None else taken(batch, kept)
-            batch = taken(batch, columns)
-            for read in (batch, beside):
-                if read is not None:
-                    read.validate(full=True)
-            for start in range(0, batch.num_rows, ROWS):
-                part = None if beside is None else beside.slice(start, ROWS)
-                yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start, part)
-            first += batch.num_rows
-    messages.check_end()
+    name = "arrow"
+    described = "Arrow"
+    suffixes = (".arrow",)
+    has_fields = is_container = is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        """Return whether a file begins like an Arrow stream or file."""
+        length = int.from_bytes(head[4:8], "little")
+        return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the file's rows, at their row numbers.
+
+        Raises:
+            PipelineError: the column is missing or ambiguous, or a message is too large.
+            DamagedFileError: a part of the file is missing.
+        """
+        name = piece.input.name
+        messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
+        with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
+            columns = arrow_columns(table.schema, name, reading)
+            kept = kept_arrow_columns(table.schema, name, reading) if reading.keep else None
+            first = 0
+            while True:
+                try:
+                    batch = table.read_next_batch()
+                except StopIteration:
+                    break
+                beside = None if kept is None else taken(batch, kept)
+                batch = taken(batch, columns)
+                for read in (batch, beside):
+                    if read is not None:
+                        read.validate(full=True)
+                for start in range(0, batch.num_rows, ROWS):
+                    part = None if beside is None else beside.slice(start, ROWS)
+                    yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start, part)
+                first += batch.num_rows
+        messages.check_end()
+
+    def descriptions(self, files: Collection[str]) -> set[str]:
+        """Return the names of the files that save_to_disk writes beside and above its tables."""
+        folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
+        beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}
+        return beside | {f"{folder.rpartition('/')[0]}/{ABOVE}".lstrip("/") for folder in folders}
+
+    def check_description(self, path: str, name: str, files: Collection[str]) -> None:
+        """Raise PipelineError if tables that a state.json names are missing, or an index selects rows."""
+        folder, _, last = name.rpartition("/")
+        if last != STATE:
+            return
+        try:
+            state = json.loads(storage.read_bytes(path))
+            tables = [entry["filename"] for entry in state["_data_files"]]
+        except (ValueError, LookupError, TypeError):
+            return  # a file of this name from another program
+        if state.get("_indices_data_files"):
+            raise PipelineError(f"{path}: an index selects its rows: save it again after flatten_indices()")
+        if missing := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
+            raise PipelineError(
+                f"{path}: {len(missing):,} of its {len(tables):,} tables are missing, e.g. {missing[0]}"
+            )
 
 
 class _Messages(io.RawIOBase):
@@ -60,8 +104,8 @@ class _Messages(io.RawIOBase):
     def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
         self.stream, self.limit, self.name = stream, limit, name
         self.tail = b""
-        start = stream.read(len(ARROW_FILE))
-        self.is_file = start == ARROW_FILE
+        start = stream.read(len(FILE))
+        self.is_file = start == FILE
         self._start = b"" if self.is_file else start
 
     def readable(self) -> bool:
@@ -87,7 +131,7 @@ class _Messages(io.RawIOBase):
         rest = b""
         while part := self.stream.read(BUFFER_BYTES):
             rest = (rest + part)[-BUFFER_BYTES:]
-        if self.is_file and not rest.endswith(ARROW_FILE.rstrip(b"\0")):
+        if self.is_file and not rest.endswith(FILE.rstrip(b"\0")):
             raise DamagedFileError("no footer at its end")
         if rest and not self.is_file:
             raise DamagedFileError("it goes on after its end")

@@ -21,6 +21,8 @@ from clearspan.pipelines.readers.streams import check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 DEFAULT = "text"
+ROWS = 256
+"""Rows of Arrow that are made records at a time."""
 ROWS_OF = (2, 3)
 """A table with this many columns may be read in their order, whatever their names."""
 MOST_SETS = 4

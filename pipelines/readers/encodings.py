@@ -21,7 +21,7 @@ from typing import BinaryIO, cast
 from clearspan.pipelines.records import Record
 
 AUTO = "auto"
-SAMPLE_BYTES = 1 << 16
+JUDGED_BYTES = 1 << 16
 """Bytes of the lines that are not ASCII, from which an encoding is inferred."""
 CANDIDATES = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1250", "iso8859_2", "cp1253"),
@@ -65,7 +65,7 @@ def detected(parts: Iterable[bytes]) -> str | None:
         is_utf8 = is_utf8 and _decodes(decoder, part)
         if part.isascii():
             continue
-        if len(sample) < SAMPLE_BYTES:
+        if len(sample) < JUDGED_BYTES:
             sample += b"".join(line for line in part.splitlines(keepends=True) if not line.isascii())
         if is_utf8:
             characters += len(part.translate(None, _NO_LEADS))
@@ -76,7 +76,7 @@ def detected(parts: Iterable[bytes]) -> str | None:
             characters += sum(character > "\x7f" for character in text) - damaged
     if named := next((encoding for mark, encoding in MARKS if begin.startswith(mark)), None):
         return named
-    return None if wrong <= characters else _likeliest(bytes(sample[:SAMPLE_BYTES]))
+    return None if wrong <= characters else _likeliest(bytes(sample[:JUDGED_BYTES]))
 
 
 def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
@@ -91,7 +91,7 @@ def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
     """Open a copy of a text that can be read once only, such as a tar's member, with its encoding (`detected`)."""
 
     def copied() -> Iterator[bytes]:
-        while data := stream.read(SAMPLE_BYTES):
+        while data := stream.read(JUDGED_BYTES):
             copy.write(data)
             yield data
 

@@ -5,18 +5,28 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.labels import Listed
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the file's single record."""
-    assert reading.classes is not None
-    # The limit keeps buffers small: there may be a million small files.
-    record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
-    yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
-    while stream.read(BUFFER_BYTES):
-        pass  # read on to the end of a file that is too long: it must not be damaged
+class WholeFiles(Format):
+    """Images and clips. Planning takes them for such by their extensions, which the kind names."""
+
+    name = "file"
+    is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return False
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the file's single record."""
+        assert reading.classes is not None
+        # The limit keeps buffers small: there may be a million small files.
+        record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
+        yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
+        while stream.read(BUFFER_BYTES):
+            pass  # read on to the end of a file that is too long: it must not be damaged
 
 
 def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:

@@ -1,32 +1,91 @@
-"""Input formats from outside this package: `--format module:name` names an object that recognizes and reads files.
+"""Input formats: the class that each is a subclass of, and the list of those that are built in.
 
-    planning   first 64 KiB of a file, decompressed -> the first named format that recognizes it, else a built-in one
-    workers    the whole file, decompressed as it is read -> `read` -> records
+    a file's name, its first 64 KiB -> Format.recognizes -> the plan: Format.cut -> pieces
+    workers: a piece of the file, decompressed as it is read -> Format.read -> records
 
-Files of such a format are never cut: a work unit takes whole ones. The kinds of text read them (documents, sentences,
-triplets, and kinds from outside whose `Reading` names formats).
+A format is one class in one file, which says all that planning and reading must know of it. Those built in are named in
+`BUILT_IN` as `module:name`, and `--format module:name` names one of your own: both are loaded alike.
 """
 
-import inspect
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Protocol
+import abc
+import functools
+from collections.abc import Collection, Iterator, Mapping
+from typing import BinaryIO, Self
 
 from clearspan.common import plugins
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.pipelines.readers.sniff import LOOK_BYTES, MAGIC_BYTES, compression_of
-from clearspan.pipelines.readers.streams import naming, opened
 from clearspan.pipelines.records import Piece, Reading, Record
-from clearspan.shards import storage
+
+BUILT_IN = (
+    "clearspan.pipelines.readers.jsonl:JsonlFiles",
+    "clearspan.pipelines.readers.arrays:JsonArrays",
+    "clearspan.pipelines.readers.plain_text:PlainText",
+    "clearspan.pipelines.readers.lines:TextLines",
+    "clearspan.pipelines.readers.tables:TextTables",
+    "clearspan.pipelines.readers.tars:Tars",
+    "clearspan.pipelines.readers.parquet:ParquetTables",
+    "clearspan.pipelines.readers.arrow:ArrowTables",
+    "clearspan.plugins.web:WebArchives",
+    "clearspan.pipelines.readers.files:WholeFiles",
+)
+"""Formats of this package, in the order in which they are asked for a file, and in which messages name them."""
+PLAIN_TEXT = "text"
+"""Format of a text that no other format recognizes."""
 
 
-class Format(Protocol):
-    """An input format: an object with these two methods, or a class of such objects that needs no arguments."""
+class FirstBytes(bytes):
+    """The first bytes of a file or of a tar's member, decompressed; of a text, in UTF-8.
 
-    def recognizes(self, head: bytes, path: str) -> bool:
+    Attributes:
+        is_whole: they are all of its bytes.
+    """
+
+    is_whole: bool
+
+    def __new__(cls, data: bytes, is_whole: bool) -> Self:
+        head = super().__new__(cls, data)
+        head.is_whole = is_whole
+        return head
+
+
+class Format(abc.ABC):
+    """An input format. A subclass must say which files it recognizes, and read them; all else has a default.
+
+    Attributes:
+        name: its name in plans. One of your own needs none: it is the `module:name` by which you name it.
+        described: its name in the message on files of unknown type; empty if it has none there.
+        suffixes: extensions of its files, in lower case. A file that has one is told of it before other formats are.
+        by_name: such a file is of this format whatever it begins with, and is not opened for it.
+        otherwise: what the user is told of a text that has one of the extensions, and that no format recognizes; empty
+            if it is then plain text.
+        is_text: it may be in another encoding (`--encoding`), and is read as UTF-8.
+        has_fields: its records may be objects with columns or fields.
+        is_container: its files are never empty, and always begin with the bytes by which it is recognized; damage
+            shows even without compression. A tar of texts holds no such file.
+        seeks: it is read at several places, so that it cannot be compressed.
+        is_numbered: its records have their own `number`; else they are numbered in their order.
+        by_lines: records are numbered by lines, so that a piece needs the number of line ends before it.
+    """
+
+    name = ""
+    described = ""
+    suffixes: tuple[str, ...] = ()
+    by_name = False
+    otherwise = ""
+    is_text = False
+    has_fields = False
+    is_container = False
+    seeks = False
+    is_numbered = False
+    by_lines = False
+
+    @abc.abstractmethod
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file is of this format, by its first 64 KiB (decompressed) and its path."""
 
+    @abc.abstractmethod
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield a file's records in order, and read the stream to its end.
+        """Yield the records of a piece in order. A piece that is not cut is read to the end of the stream.
 
         A record's value is the text, or a JSON object with the field or the columns that `reading` names; its name is
         `piece.input.name`, its offset any number that finds it again. A record that cannot be read, or is larger than
@@ -36,31 +95,85 @@ class Format(Protocol):
             DamagedFileError, PipelineError: the file cannot be read on.
         """
 
+    def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
+        """Raise PipelineError if a package that reads a recognized file is not installed."""
 
-def own_format(spec: str) -> Format:
-    """Return the format that the user names as `module:name`.
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        """Return the pieces of a file that is not compressed, as (start, end) in bytes; an end of None is its end.
+
+        Args:
+            num_bytes: the file's size.
+            unit_bytes: the size to aim at.
+            whole: a text or table must not be cut; a tar still may be, between its members.
+        """
+        return [(0, None)]
+
+    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+        """Return the (start, end) of the bytes that are read of a file in addition to a piece's own."""
+        return []
+
+    def read_as(self, reading: Reading) -> str:
+        """Return the name of the format in which a recognized file is read: it may depend on what is wanted."""
+        return self.name
+
+    def descriptions(self, files: Collection[str]) -> set[str]:
+        """Return the names of those files of a run that only describe files of this format beside or below them."""
+        return set()
+
+    def check_description(self, path: str, name: str, files: Collection[str]) -> None:  # noqa: B027 (as above)
+        """Raise PipelineError if a file of `descriptions` does not agree with the files of a run.
+
+        Args:
+            path: where it is stored.
+            name: its name among the files.
+        """
+
+
+def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
+    """Return the pieces of a file that can be cut at any byte: a record belongs to the piece in which it starts."""
+    return [(start, min(start + unit_bytes, num_bytes)) for start in range(0, max(num_bytes, 1), unit_bytes)]
+
+
+@functools.cache
+def built_in() -> Mapping[str, Format]:
+    """Return the built-in formats by name, in the order of `BUILT_IN`."""
+    loaded = [_loaded(spec) for spec in BUILT_IN]
+    found = {known.name: known for known in loaded}
+    if "" in found or len(found) < len(loaded):
+        raise TypeError(f"a built-in format without a name, or two of one name: {[known.name for known in loaded]}")
+    return found
+
+
+def format_named(name: str) -> Format:
+    """Return the format of an input by its name in the plan, which is built in or `module:name`.
 
     Raises:
-        PluginError: there is none, or it does not keep the contract of `Format`.
+        PluginError: there is no such format.
     """
-    named = plugins.load_object(spec, Format, "an input format")
+    return built_in().get(name) or own_format(name)
+
+
+def own_format(spec: str) -> Format:
+    """Return the format of the user's own that `module:name` names; this is its name in plans.
+
+    Raises:
+        PluginError: there is none, or it is no subclass of `Format` that needs no arguments.
+    """
+    own = _loaded(spec)
+    own.name = spec
+    return own
+
+
+def _loaded(spec: str) -> Format:
+    named = plugins.load(spec, Format, "an input format")
     try:
-        return named() if inspect.isclass(named) else named
+        return named()
     except Exception as error:  # the user's code may raise anything
         what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
         raise plugins.PluginError(f"{spec}: raised {what} when called without arguments") from None
 
 
-def recognized(path: str, formats: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the first of the named formats that recognizes a file, and the file's compression; None if none does.
-
-    Raises:
-        PipelineError: the file is compressed and damaged.
-    """
-    if not formats:
-        return None
-    with storage.open_input(path) as stream:
-        compression = compression_of(stream.read(MAGIC_BYTES))
-    with naming(path, compression), opened(path, compression) as content:
-        head = content.read(LOOK_BYTES)
-    return next(((spec, compression) for spec in formats if own_format(spec).recognizes(head, path)), None)
+def described() -> str:
+    """Return the formats that are read, for messages."""
+    *names, last = [known.described for known in built_in().values() if known.described]
+    return f"{', '.join(names)} or {last}"

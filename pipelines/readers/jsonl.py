@@ -1,29 +1,49 @@
 """JSON lines: one object per line. A line belongs to the piece in which it starts; blank lines are skipped."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import orjson
 
-from clearspan.pipelines.readers.lines import lines
+from clearspan.pipelines.readers.formats import FirstBytes
+from clearspan.pipelines.readers.lines import LineFormat, lines
+from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.suffixes import suffixes_of
+
+_OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
+"""The beginning of a JSON object, complete or not."""
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the piece's records, at their offsets in the decompressed file."""
-    return records(stream, piece.input.name, reading.max_bytes, piece.start, piece.end, piece.lines)
+class JsonlFiles(LineFormat):
+    """JSON lines."""
+
+    name = "jsonl"
+    described = "JSON lines or an array"
+    suffixes = (".jsonl", ".ndjson")
+    by_name = has_fields = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the piece's records, at their offsets in the decompressed file."""
+        name = piece.input.name
+        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
+            value = None
+            if not problem:
+                value, problem = parse(line)
+            yield Record(name, offset, value, line, problem, number=number)
 
 
-def records(
-    stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None, before: int = 0
-) -> Iterator[Record]:
-    """Yield the records of a stream between two offsets, behind `before` line ends; `name` names the stream."""
-    for number, offset, line, problem in lines(stream, max_bytes, start, end, before):
-        value = None
-        if not problem:
-            value, problem = parse(line)
-        yield Record(name, offset, value, line, problem, number=number)
+def _starts_with_object(head: FirstBytes) -> bool:
+    """Return whether the first line begins as a JSON object, and a complete line is one, if the head has any."""
+    first, *others = head.removeprefix(BOM).lstrip().split(b"\n")
+    complete = [first, *others] if head.is_whole else [first, *others][:-1]
+    is_object = (parse(line)[0] is not None for line in complete)
+    return bool(_OPENING.match(first)) and (not complete or any(is_object))
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:

@@ -3,18 +3,44 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
-    name = piece.input.name
-    for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
-        if problem:
-            yield Record(name, offset, None, line, problem, number=number)
-        else:
-            yield Record.of_text(name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line", number)
+class LineFormat(Format):
+    """A format whose records are lines: it can be cut at any byte."""
+
+    is_text = is_numbered = by_lines = True
+
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
+
+    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+        """Return the byte before a piece, which says whether a line begins with it, and the rest of its last line."""
+        end = piece.start + piece.bytes
+        stream.seek(end - 1)
+        while (part := stream.readline(BUFFER_BYTES)) and not part.endswith(b"\n"):
+            pass
+        return [(max(0, piece.start - 1), piece.start), (end, stream.tell())]
+
+
+class TextLines(LineFormat):
+    """Plain text with a document a line. Only the user can say so, with `--text-per line`."""
+
+    name = "lines"
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return False
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
+        name = piece.input.name
+        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
+            if problem:
+                yield Record(name, offset, None, line, problem, number=number)
+            else:
+                yield Record.of_text(name, offset, line.rstrip(b"\r\n"), reading.max_bytes, "line", number)
 
 
 def lines(
@@ -50,17 +76,6 @@ def lines(
         if problem or (line and not line.isspace()):
             yield number, offset, line, problem
         offset += size
-
-
-def overhang(stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-    """Return the (start, end) of what is read of a file beside a piece: the byte before it, which says whether a line
-    begins with it, and the rest of its last line.
-    """
-    end = piece.start + piece.bytes
-    stream.seek(end - 1)
-    while (part := stream.readline(BUFFER_BYTES)) and not part.endswith(b"\n"):
-        pass
-    return [(max(0, piece.start - 1), piece.start), (end, stream.tell())]
 
 
 def _skip_line(stream: BinaryIO, offset: int) -> int:

@@ -8,53 +8,65 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
-from clearspan.pipelines.readers.columns import arrow_columns, arrow_records, kept_arrow_columns, taken
+from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
+from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 
-ROWS = 256
 BATCH_BYTES = 1 << 27
 TRAILER_BYTES = 8
 """A file ends in the size of its metadata and a mark."""
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the piece's rows, at their row numbers in the file.
+class ParquetTables(Format):
+    """Parquet."""
 
-    Raises:
-        PipelineError: the column is missing or ambiguous.
-        DamagedFileError: rows are missing.
-    """
-    name = piece.input.name
-    with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
-        columns = arrow_columns(table.schema_arrow, name, reading)
-        kept = kept_arrow_columns(table.schema_arrow, name, reading) if reading.keep else None
-        row = 0
-        for number in range(table.num_row_groups):
-            group = table.metadata.row_group(number)
-            if _is_in(group, piece):
-                first = row
-                rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-                stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
-                for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
-                    beside = None if kept is None else taken(batch, kept)
-                    yield from arrow_records(taken(batch, columns), name, reading, first, beside)
-                    first += batch.num_rows
-                if first != row + group.num_rows:
-                    raise DamagedFileError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
-            row += group.num_rows
+    name = described = "parquet"
+    suffixes = (".parquet",)
+    has_fields = is_container = seeks = is_numbered = True
 
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return head.startswith(b"PAR1")
 
-def overhang(stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-    """Return the (start, end) of what is read of a file beside a piece: the rest of its last row group, and the
-    metadata at the file's end.
-    """
-    with naming(piece.input.name, "parquet"):
-        metadata = pq.read_metadata(stream)
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    end, of_file = piece.start + piece.bytes, piece.input.bytes
-    last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
-    return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the piece's rows, at their row numbers in the file.
+
+        Raises:
+            PipelineError: the column is missing or ambiguous.
+            DamagedFileError: rows are missing.
+        """
+        name = piece.input.name
+        with pq.ParquetFile(
+            stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        ) as table:
+            columns = arrow_columns(table.schema_arrow, name, reading)
+            kept = kept_arrow_columns(table.schema_arrow, name, reading) if reading.keep else None
+            row = 0
+            for number in range(table.num_row_groups):
+                group = table.metadata.row_group(number)
+                if _is_in(group, piece):
+                    first = row
+                    rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
+                    stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
+                    for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
+                        beside = None if kept is None else taken(batch, kept)
+                        yield from arrow_records(taken(batch, columns), name, reading, first, beside)
+                        first += batch.num_rows
+                    if first != row + group.num_rows:
+                        raise DamagedFileError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
+                row += group.num_rows
+
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
+
+    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
+        """Return the rest of a piece's last row group, and the metadata at the file's end."""
+        with naming(piece.input.name, self.name):
+            metadata = pq.read_metadata(stream)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        end, of_file = piece.start + piece.bytes, piece.input.bytes
+        last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
+        return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
 
 
 def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:

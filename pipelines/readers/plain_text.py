@@ -8,8 +8,32 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
+from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
-from clearspan.pipelines.records import MAX_BYTES, Reading, Record
+from clearspan.pipelines.readers.tables import TextTables
+from clearspan.pipelines.records import MAX_BYTES, Piece, Reading, Record
+
+
+class PlainText(Format):
+    """Plain text: any text that no other format recognizes."""
+
+    name = PLAIN_TEXT
+    described = "UTF-8 text"
+    suffixes = (".txt", ".text", ".md")
+    is_text = is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return True
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        return records(stream, piece.input.name, reading)
+
+    def read_as(self, reading: Reading) -> str:
+        """Return `lines` if each line is a text, or the format of tables if rows are wanted."""
+        if reading.text_per == "line":
+            return TextLines.name
+        return TextTables.name if reading.columns else self.name
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:

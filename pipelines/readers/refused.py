@@ -7,7 +7,9 @@ promises text (`.txt`, `.md`) may begin like a page.
 
 import re
 
-from clearspan.pipelines.suffixes import LINES, TABLES, TEXTS, type_suffix
+from clearspan.pipelines.readers import formats
+from clearspan.pipelines.readers.formats import FirstBytes
+from clearspan.pipelines.suffixes import type_suffix
 
 PAGES = "clearspan.plugins.web:Pages"
 CONVERT = "convert it to plain text, e.g. with pandoc"
@@ -29,7 +31,7 @@ BY_NAME: dict[str, tuple[str, str]] = {
     **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
 }
 """Extension -> (type of the file, advice to the user)."""
-MAGIC = re.compile(
+NO_TEXT = re.compile(
     rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
     rb"|7z\xbc\xaf\x27\x1c"
 )
@@ -38,20 +40,25 @@ _MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b
 """First bytes of a page or of XML, in a file whose name does not promise text."""
 
 
+NOTHING = FirstBytes(b"", is_whole=False)
+
+
 def is_page(path: str, head: bytes) -> bool:
     """Return whether a file is an HTML page, by its extension or its first bytes."""
     markup = _MARKUP.match(head)
     return type_suffix(path) in PAGE_SUFFIXES or bool(markup and markup["html"])
 
 
-def refusal(path: str, head: bytes = b"") -> str:
+def refusal(path: str, head: FirstBytes = NOTHING) -> str:
     """Return what a file is and what to do with it; "" if it may be read.
 
     Args:
         head: its first bytes, decompressed, if they are known.
     """
     suffix = type_suffix(path)
-    magic = MAGIC.match(head) or (None if suffix in (*TEXTS, *TABLES, *LINES) else _MARKUP.match(head))
+    texts = [known for known in formats.built_in().values() if known.is_text and suffix in known.suffixes]
+    is_promised = any(known.recognizes(head, path) for known in texts)
+    magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
     by_content = f".{magic.lastgroup or '7z'}" if magic else ""
     what, mend = BY_NAME.get(suffix) or BY_NAME.get(by_content) or ("", "")
     return f"{what}: {mend}" if what else ""

@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import io
 import lzma
+import re
 import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
@@ -17,6 +18,13 @@ import pyarrow as pa
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
+COMPRESSION = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
+    rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\0)"
+)
+"""First bytes of compressed files; a zstd file may begin with a skippable frame."""
+COMPRESSION_BYTES = 10
+"""Number of first bytes that show a compression."""
 BUFFER_BYTES = 1 << 20
 PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
@@ -62,6 +70,12 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
         check_holes(before + data, offset - len(before))
         before, offset = data[1 - len(HOLE) :], offset + len(data)
         yield data
+
+
+def compression_of(head: bytes) -> str | None:
+    """Return the compression that a file's first bytes show, or None."""
+    magic = COMPRESSION.match(head)
+    return magic.lastgroup if magic else None
 
 
 class _Stream(io.RawIOBase):

@@ -14,12 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
-from clearspan.common.delimited import Form, are_quotes, form_of, parse, readable_rows
+from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str]
@@ -28,6 +29,20 @@ HEAD = 1 << 20
 """Bytes of a file from which its form and its columns are inferred."""
 NAME_WORDS = 3
 """A column name of more words is taken for a text."""
+
+
+class TextTables(Format):
+    """Tables of text: csv and tsv."""
+
+    name = described = "csv"
+    suffixes = TABLE_SUFFIXES
+    is_text = has_fields = is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return bool(set(self.suffixes) & set(suffixes_of(path)))
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        return records(stream, piece.input.name, reading)
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:

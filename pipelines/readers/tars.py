@@ -7,18 +7,29 @@ tar must be complete: with its end mark, and only zero padding after it. Python'
 tar for a shorter one, and reads a header of any length into memory.
 """
 
+import dataclasses
 import io
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, encodings, jsonl, plain_text, samples, sniff, tables
+from clearspan.pipelines.readers import encodings, formats, samples, sniff
 from clearspan.pipelines.readers.encodings import AUTO
+from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.samples import CLASS_FILE, LINK, Member
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming, transcoded
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
-from clearspan.pipelines.suffixes import suffixes_of, type_suffix
+from clearspan.pipelines.readers.streams import (
+    BUFFER_BYTES,
+    COMPRESSION_BYTES,
+    compression_of,
+    decompressed,
+    naming,
+    opened,
+    transcoded,
+)
+from clearspan.pipelines.records import HEAD_BYTES, Input, Piece, Reading, Record
+from clearspan.pipelines.suffixes import TARS, type_suffix
+from clearspan.shards import storage
 from clearspan.shards.finding import is_below_hidden
 
 PEEK_BYTES = 1 << 14
@@ -28,13 +39,6 @@ HEADERS = b"LKxgX"
 """Types of members that belong to the header of the next member: a long name or link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
 """Most zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
-MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
-    "csv": tables.records,
-    "json": arrays.records,
-    "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
-    "text": plain_text.records,
-}
-"""Readers of members, by format."""
 CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
 """Reasons for which a member is skipped: it states the class of its sample (webdataset's .cls); it holds no plain text,
 and such files are skipped.
@@ -42,32 +46,63 @@ and such files are skipped.
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
 
 
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the documents of the members that start in the piece, named file/member or file/member/member.
+class Tars(Format):
+    """Tars of texts, and tars of images or clips."""
 
-    If files are read (`as_bytes`), yield the images or clips among the members, as bytes.
-    """
-    if piece.start:
-        stream.seek(piece.start)
-    length = None if piece.end is None else piece.end - piece.start
-    members = _members(stream, piece.input.name, length)
-    if reading.as_bytes:
-        yield from samples.read(members, reading)
-        return
-    for name, _, member in members:
-        if member is None:
-            yield Record(name, None, None, b"", LINK)
-        else:
-            yield from unpack(member, name, reading)
+    name = "tar"
+    described = "tar (plain, .gz, .bz2, .xz or .zst)"
+    suffixes = TARS
+    is_container = is_numbered = True
+
+    def recognizes(self, head: FirstBytes, path: str) -> bool:
+        return is_tar(head)
+
+    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+        """Yield the documents of the members that start in the piece, named file/member or file/member/member.
+
+        If files are read (`as_bytes`), yield the images or clips among the members, as bytes.
+        """
+        if piece.start:
+            stream.seek(piece.start)
+        length = None if piece.end is None else piece.end - piece.start
+        members = _members(stream, piece.input.name, length)
+        if reading.as_bytes:
+            yield from samples.read(members, reading)
+            return
+        reading = dataclasses.replace(reading, text_per="file")  # --text-per line is for files, not for members
+        for name, _, member in members:
+            if member is None:
+                yield Record(name, None, None, b"", LINK)
+            else:
+                yield from unpack(member, name, reading)
+
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        """Cut a large tar on this machine between its members; one on an object store is not cut."""
+        if num_bytes <= unit_bytes or storage.is_remote(path):
+            return [(0, None)]
+        with naming(path, self.name), opened(path, None) as stream:
+            starts = cuts(stream, unit_bytes)
+        return list(zip(starts, [*starts[1:], None], strict=True))
+
+
+def is_tar(head: bytes) -> bool:
+    """Return whether a file's first block is the header of a tar member."""
+    if head[257:262] != b"ustar":
+        return False
+    try:
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the documents of a member, which may be a (compressed) tar."""
     buffered = _peeking(stream)
-    compression = sniff.compression_of(buffered.peek(sniff.MAGIC_BYTES))
+    compression = compression_of(buffered.peek(COMPRESSION_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
         head = _head(content)
-        if not sniff.is_tar(head):
+        if not is_tar(head):
             yield from _documents(content, head, name, compression, reading)
             return
         for inner, _, member in _members(content, name):
@@ -77,22 +112,27 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
                 with naming(inner, "tar"):
                     buffered = _peeking(member)
                     head = _head(buffered)
-                    yield from _documents(cast(BinaryIO, buffered), head, inner, sniff.compression_of(head), reading)
+                    yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
     return io.BufferedReader(cast(io.RawIOBase, stream), PEEK_BYTES)
 
 
-def _head(stream: Any) -> bytes:
+def _head(stream: Any) -> FirstBytes:
     """Return the first bytes of a buffered stream without consuming them."""
-    return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
+    data = stream.peek(PEEK_BYTES)[:PEEK_BYTES]
+    return FirstBytes(data, is_whole=len(data) < PEEK_BYTES)
 
 
-def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
+def _documents(
+    stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
+) -> Iterator[Record]:
     """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
-    if head.startswith((sniff.PARQUET, sniff.WARC)) or sniff.is_arrow(head):
-        yield Record(name, None, None, b"", "parquet, Arrow or WARC in a tar: unpack the tar")
+    containers = [known for known in formats.built_in().values() if known.is_container and known.name != Tars.name]
+    if any(known.recognizes(head, name) for known in containers):
+        *names, last = [known.described for known in containers]
+        yield Record(name, None, None, b"", f"{', '.join(names)} or {last} in a tar: unpack the tar")
         return
     if type_suffix(name) == CLASS_FILE:
         yield Record(name, None, None, b"", skipped=CLASS_LABEL)
@@ -114,12 +154,12 @@ def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the documents of a member that is text in UTF-8, from a buffered stream."""
     head = _head(stream)
     try:
-        is_whole = len(head) < PEEK_BYTES
-        member_format = sniff.text_format(head, suffixes_of(name), is_whole)
+        member_format = formats.format_named(sniff.text_format(head, name).read_as(reading))
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
-    yield from MEMBERS[sniff.rows_format(member_format, reading)](stream, name, reading)
+    piece = Piece(Input(name, 0, member_format.name, None, ""), 0, None)
+    yield from member_format.read(stream, piece, reading)
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:

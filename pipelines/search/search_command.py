@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
+from clearspan.common.command import Command, Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
 from clearspan.common.options import Flag, Json
@@ -42,7 +43,7 @@ BESIDE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(CollectionOptions):
+class Search(CollectionOptions, Command):
     """The command `search`."""
 
     name: ClassVar[str] = "search"
@@ -122,7 +123,7 @@ class Search(CollectionOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchResults:
+class SearchResults(Result):
     """Hits of each query, best first.
 
     Attributes:

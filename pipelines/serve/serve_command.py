@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import terminal
+from clearspan.common.command import Command, Result
 from clearspan.common.options import Flag
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import check_extra
@@ -20,7 +21,7 @@ HOST = "address to listen on; any other than 127.0.0.1 lets other machines read 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Serve(CollectionOptions):
+class Serve(CollectionOptions, Command):
     """The command `serve`."""
 
     name: ClassVar[str] = "serve"
@@ -53,7 +54,7 @@ class Serve(CollectionOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
+class Ended(Result):
     """The server was stopped."""
 
     num_searches: int

@@ -23,12 +23,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearspan.common.delimited import DELIMITERS, TABS, Form, are_quotes, form_of
+from clearspan.common.delimited import DELIMITERS, TABLE_SUFFIXES, TABS, Form, are_quotes, form_of
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import is_about, look
 from clearspan.pipelines.readers.streams import BOM, naming, opened
-from clearspan.pipelines.suffixes import TABLES, type_suffix
+from clearspan.pipelines.suffixes import type_suffix
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHashes
 from clearspan.shards import storage
 
@@ -211,7 +211,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     first = list(itertools.islice(lines, TABLE_LINES))
     lines = itertools.chain(first, lines)
     delimiter = "\t"
-    if type_suffix(path) in TABLES:
+    if type_suffix(path) in TABLE_SUFFIXES:
         rows = list(lines)
         is_tsv = type_suffix(path) == ".tsv"
         form = form_of(first, is_tsv, lambda: are_quotes(row.encode("utf-8", "replace") for row in rows))

@@ -12,6 +12,7 @@ from typing import Any
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content, first_records
+from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
 from clearspan.pipelines.records import INVALID, Input, Reading, Record
 from clearspan.pipelines.tally import NOT_UTF8, NUM_EXAMPLES, Counts, MissingFieldError, RecordError
@@ -63,7 +64,7 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
 
 def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
     """Raise PipelineError if every file is a text, and too many of them do not begin in UTF-8."""
-    if reading.encoding or reading.separator or any(entry.format != "text" for entry in entries):
+    if reading.encoding or reading.separator or any(entry.format != PLAIN_TEXT for entry in entries):
         return
     by_name = {entry.name: entry for entry in entries}
 

@@ -13,12 +13,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from clearspan.common.progress import ProgressBar
+from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import storage
-
-BY_LINES = ("jsonl", "lines")
-"""Formats that are cut into pieces whose first line has no known number."""
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
@@ -30,7 +28,7 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
     units, starts = list(units), dict[str, list[int]]()
     for unit in units:
         for piece in unit.pieces:
-            if piece.start and piece.input.format in BY_LINES:
+            if piece.start and format_named(piece.input.format).by_lines:
                 starts.setdefault(piece.input.name, []).append(piece.start)
     size = sum(max(of_file) for of_file in starts.values())
     with ProgressBar(size, "counting lines", quiet or not starts, unit="B", unit_scale=True) as bar:

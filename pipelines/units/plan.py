@@ -16,10 +16,8 @@ from typing import Any
 import orjson
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import tars
-from clearspan.pipelines.readers.formats import recognized
-from clearspan.pipelines.readers.sniff import KNOWN, UnknownKindError, look, rows_format, sample
-from clearspan.pipelines.readers.streams import naming, opened
+from clearspan.pipelines.readers.formats import built_in, described, format_named
+from clearspan.pipelines.readers.sniff import UnknownKindError, look, recognized, sample
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
@@ -38,13 +36,8 @@ MANY_UNITS = 40_000
 """The number of units from which the default size of a unit grows: decisions read a piece of every unit's keys."""
 EXPANSION = 3
 """Typical ratio of the size of text to its compressed size."""
-RANGES = ("jsonl", "lines", "parquet")
-"""Formats that can be cut at any byte: a line or row group belongs to the piece in which it starts."""
 UNKNOWN = "unknown"
 """Format of inputs that are skipped."""
-BESIDE_ARROW = ("state.json", "dataset_info.json")
-ABOVE_ARROW = "dataset_dict.json"
-"""Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +101,13 @@ def describe(
     Raises:
         PipelineError: a file is of unknown type, or cannot be read as its type.
     """
-    descriptions = _descriptions(files)
+    describing = {name: known for known in built_in().values() for name in known.descriptions(files)}
     unknown = dict[str, str]()
 
-    def described(name: str) -> Input | None:
+    def description(name: str) -> Input | None:
         path = storage.join(root, name)
-        if name in descriptions and path not in named:
-            if name.rpartition("/")[2] == BESIDE_ARROW[0]:
-                _check_saved(path, files, name.rpartition("/")[0])
+        if name in describing and path not in named:
+            describing[name].check_description(path, name, files)
             return None
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
@@ -125,69 +117,28 @@ def describe(
                 if path in named:
                     raise
                 unknown[name] = error.reason
-                file_format, compression = UNKNOWN, None
-        if file_format == "text" and reading.text_per == "line":
-            file_format = "lines"
-        form = rows_format(file_format, reading)
-        return Input(name, files[name], form, compression, content_hash, status=statuses.get(name))
+                return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
+        read_as = format_named(file_format).read_as(reading)
+        return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
-    yield from filter(None, storage.each(root, described, files))
-    check_known(root, unknown, KNOWN, reading.skip_unknown and len(unknown) < len(files))
+    yield from filter(None, storage.each(root, description, files))
+    check_known(root, unknown, described(), reading.skip_unknown and len(unknown) < len(files))
 
 
-def _descriptions(files: Collection[str]) -> set[str]:
-    """Return the names of files that only describe Arrow tables beside or below them."""
-    folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(".arrow")}
-    beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
-    return beside | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
+def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False) -> list[Unit]:
+    """Cut the inputs into units of about `unit_bytes`, each as its format can be cut; small files share a unit.
 
-
-def _check_saved(path: str, files: Collection[str], folder: str) -> None:
-    """Raise PipelineError if tables that save_to_disk's state.json names are missing, or an index selects rows."""
-    try:
-        state = json.loads(storage.read_bytes(path))
-        tables = [entry["filename"] for entry in state["_data_files"]]
-    except (ValueError, LookupError, TypeError):
-        return  # a file of this name from another program
-    if state.get("_indices_data_files"):
-        raise PipelineError(f"{path}: an index selects its rows: save it again after flatten_indices()")
-    if missing := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
-        raise PipelineError(f"{path}: {len(missing):,} of its {len(tables):,} tables are missing, e.g. {missing[0]}")
-
-
-def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
-    """Return the offsets at which large local tars can be cut, by name; a tar on an object store is one unit."""
-    starts = {}
-    for entry in inputs:
-        path = storage.join(root, entry.name)
-        large = entry.bytes > unit_bytes and not storage.is_remote(path)
-        if entry.format == "tar" and entry.compression is None and large:
-            with naming(path, "tar"), opened(path, None) as stream:
-                starts[entry.name] = tars.cuts(stream, unit_bytes)
-    return starts
-
-
-def cut(
-    inputs: Iterable[Input],
-    unit_bytes: int,
-    members: Mapping[str, list[int]] = MappingProxyType({}),
-    whole: bool = False,
-) -> list[Unit]:
-    """Cut the inputs into units of about `unit_bytes`.
-
-    Lines and tables are cut into byte ranges, unless `whole` is set, and tars at the offsets `members`. Other files are
-    not cut; small ones share a unit.
+    Args:
+        root: common folder of the inputs.
+        whole: texts and tables are not cut.
     """
     pieces: list[Piece] = []
     for entry in inputs:
-        if entry.format in RANGES and entry.compression is None and not whole:
-            starts = range(0, max(entry.bytes, 1), unit_bytes)
-            pieces += [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
-        elif entry.name in members:
-            offsets = members[entry.name]
-            pieces += [Piece(entry, *ends) for ends in zip(offsets, [*offsets[1:], None], strict=True)]
-        else:
-            pieces.append(Piece(entry, 0, None))
+        ranges: list[tuple[int, int | None]] = [(0, None)]
+        if entry.compression is None:
+            path = storage.join(root, entry.name)
+            ranges = format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
+        pieces += [Piece(entry, start, end) for start, end in ranges]
     return grouped(pieces, unit_bytes)
 
 
@@ -240,7 +191,7 @@ def make_plan(
         units = grouped(deal(inputs, unit_bytes), unit_bytes)
     else:
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)
-        units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
+        units = cut(inputs.root, inputs.files, unit_bytes, whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     full = {

@@ -16,9 +16,10 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed
 from clearspan.pipelines.labels import find as find_classes
 from clearspan.pipelines.readers import samples, tars
+from clearspan.pipelines.readers.files import WholeFiles
 from clearspan.pipelines.readers.refused import refusal
-from clearspan.pipelines.readers.sniff import MAGIC_BYTES, compression_of, is_about, sample
-from clearspan.pipelines.readers.streams import decompressed, naming
+from clearspan.pipelines.readers.sniff import is_about, sample
+from clearspan.pipelines.readers.streams import COMPRESSION_BYTES, compression_of, decompressed, naming
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, check_known, find
@@ -49,7 +50,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             unknown |= {member: "" for group in entries[-1][1] for member in group.unknown}
         elif samples.is_wanted(name, reading.extensions):
             label = labels.get(name, None if "/" in name else of_root)
-            entries.append((Input(name, status.bytes, "file", None, "", label, status), ()))
+            entries.append((Input(name, status.bytes, WholeFiles.name, None, "", label, status), ()))
         else:
             unknown[name] = refusal(name)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
@@ -70,7 +71,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
 
     kept, runs = [], {}
     for entry, groups in entries:
-        if entry.format == "file":
+        if entry.format == WholeFiles.name:
             wanted = [takes(Listed(entry.name, entry.label))]
         else:
             wanted = [any(map(takes, group.listed)) for group in groups]
@@ -126,17 +127,17 @@ def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input,
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
         content_hash = sample(stored, status.bytes)
-        compression = compression_of(stored.read(MAGIC_BYTES))
+        compression = compression_of(stored.read(COMPRESSION_BYTES))
         stored.seek(0)
         seekable = compression is None and not storage.is_remote(path)
         with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
     _check_all_labelled(groups)
-    return Input(name, status.bytes, "tar", compression, content_hash, status=status), groups
+    return Input(name, status.bytes, tars.Tars.name, compression, content_hash, status=status), groups
 
 
 def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
-    if entry.format == "file":
+    if entry.format == WholeFiles.name:
         yield Listed(entry.name, entry.label)
     for group in groups:
         yield from group.listed

@@ -8,11 +8,11 @@ from clearspan.adapt.options import Adapt
 from clearspan.common.files import file_in_way
 from clearspan.eval.request import EvalOptions
 from clearspan.pipelines.run import RunOptions
-from clearspan.pipelines.vocabulary import Vocabulary
+from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards.__main__ import ParquetExport as ShardsExport
+from clearspan.train.config.options import RecipeError
 from clearspan.train.distill import Distill
-from clearspan.train.export import ExportOptions
-from clearspan.train.options import RecipeError
+from clearspan.train.export import Export
 from clearspan.train.run_folder import check_writable
 from clearspan.train.sweeps.grid import Sweep
 
@@ -20,7 +20,7 @@ COMMANDS = {
     "documents, embed and the like": lambda path: RunOptions(inputs=("a.txt",), output=str(path)),
     "vocabulary": lambda path: Vocabulary(inputs=("a.txt",), output=str(path)),
     "shards export": lambda path: ShardsExport(folder="data", output=path),
-    "export": lambda path: ExportOptions(run=Path("run"), out=path),
+    "export": lambda path: Export(of_run=Path("run"), out=path),
     "distill": lambda path: Distill(model=path.parent, output=path),
     "adapt": lambda path: Adapt(inputs=("a.txt",), output=path),
     "sweep": lambda path: Sweep(output=path),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.eval.__main__ import main, requested
+from clearspan.eval.__main__ import Evaluate, main
 from clearspan.eval.tasks.sts import YEARS
 from tests.conftest import exit_code
 from tests.processes import run_module
@@ -182,4 +182,4 @@ def test_odd_names_are_scored_and_reach_the_terminal_written_out(
 def test_embeddings_are_in_the_cache_of_all_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     given = ["--model", "bow", "--pairs", "pairs.csv", "--output", str(tmp_path)]
-    assert requested(given).cached == tmp_path / "cache" / "embeddings"
+    assert Evaluate.parsed(given).cached == tmp_path / "cache" / "embeddings"

@@ -16,7 +16,7 @@ import zstandard
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.sniff import look
 from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.units.plan import cut, describe, member_starts
+from clearspan.pipelines.units.plan import cut, describe
 
 READING = Reading(10**6)
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -120,7 +120,7 @@ def read_all(
     write(folder, files)
     found = {name: len(data) for name, data in sorted(files.items())}
     inputs = list(describe(str(folder), found, Reading(text_per=text_per)))
-    units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
+    units = cut(str(folder), inputs, unit_bytes)
     return [record for unit in units for record in read_pieces(str(folder), unit.pieces, reading)]
 
 

@@ -216,7 +216,7 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
     reading = Reading(text_per="line")
     (entry,) = find_inputs([str(path)], reading).files
     entry = dataclasses.replace(entry, sample="", status=None)  # by which readers would refuse an edited file
-    pieces = [piece for unit in cut([entry], unit_bytes) for piece in unit.pieces]
+    pieces = [piece for unit in cut(str(tmp_path), [entry], unit_bytes) for piece in unit.pieces]
     assert len(pieces) > 2
 
     def read(piece: Piece) -> tuple[list, str]:

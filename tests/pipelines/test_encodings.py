@@ -29,7 +29,7 @@ def read(name: str, data: bytes, folder: Path, encoding: str, text_per: str = "f
     (folder / name).write_bytes(data)
     reading = Reading(10**6, encoding=encoding, text_per=text_per)
     entries = list(describe(str(folder), {name: len(data)}, reading))
-    pieces = [piece for unit in cut(entries, 10, whole=reading.uncut) for piece in unit.pieces]
+    pieces = [piece for unit in cut(str(folder), entries, 10, whole=reading.uncut) for piece in unit.pieces]
     return list(read_pieces(str(folder), pieces, reading))
 
 

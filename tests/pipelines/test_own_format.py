@@ -1,21 +1,32 @@
-"""An input format from outside the package: `--format module:name` names an object that recognizes and reads files."""
+"""Input formats: `--format module:name` names a class like those of the built-in ones, in one file."""
 
+import contextlib
 import gzip
+import importlib
+import inspect
 import json
+import mailbox
 from collections.abc import Callable
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers.formats import BUILT_IN, Format, built_in, described
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.units.plan import cut, find_inputs
+from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 
 FORTUNES = '''
 """Fortune files: texts, each followed by a line with a percent sign alone."""
 
+from clearspan.pipelines.readers.formats import Format
 from clearspan.pipelines.records import Record
 
 
-class Fortunes:
+class Fortunes(Format):
     def recognizes(self, head, path):
         return b"\\n%\\n" in head
 
@@ -31,6 +42,15 @@ class Fortunes:
 class Hasty(Fortunes):
     def read(self, stream, piece, reading):
         yield Record(piece.input.name, 0, stream.readline().decode(), b"")
+
+
+class Unread(Format):
+    def recognizes(self, head, path):
+        return True
+
+
+class Former:
+    recognizes, read = Fortunes.recognizes, Fortunes.read
 '''
 SAYINGS = [
     "The moving finger writes; and, having writ, moves on.",
@@ -93,10 +113,62 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
     ("name", "message"),
     [
         (":Nothing", "has no 'Nothing'"),
-        (":Record", "not an input format: it lacks recognizes, read (see clearspan.pipelines.readers.formats.Format)"),
+        (":Unread", "not an input format: it lacks read (see clearspan.pipelines.readers.formats.Format)"),
+        (":Former", "Former, not an input format (a subclass of clearspan.pipelines.readers.formats.Format)"),
         ("", "not of the form module:name"),
     ],
 )
 def test_what_is_no_format_is_bad_usage(fortunes: str, pipeline, name: str, message: str) -> None:
     ended = pipeline("--format", f"{fortunes}{name}", *OPTIONS)
     assert ended.code == 2 and message in ended.err
+
+
+@pytest.mark.guarantee("own-format")
+def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fields_it_has(
+    texts: list[str], tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    name = own_module((ROOT / "examples" / "extend" / "mbox.py").read_text(encoding="utf-8"))
+    with contextlib.closing(mailbox.mbox(tmp_path / "wiki.mbox")) as box:
+        for number, text in enumerate(texts[:20]):
+            mail = EmailMessage()
+            mail["From"], mail["Subject"] = "owl@example.org", f"Article {number}"
+            mail.set_content(text)
+            box.add(mail)
+    reading = Reading(formats=(f"{name}:Mbox",))
+    inputs = find_inputs([str(tmp_path / "wiki.mbox")], reading)
+    assert [entry.format for entry in inputs.files] == [f"{name}:Mbox"]
+    units = cut(inputs.root, inputs.files, 10_000)
+    assert len(units) > 3
+    identities: list[str] = []
+    pieces = [piece for unit in units for piece in unit.pieces]
+    found = list(read_pieces(inputs.root, pieces, reading, identities))
+    assert [record.value["subject"] for record in found] == [f"Article {number}" for number in range(20)]
+    assert [record.value["text"].split() for record in found] == [text.split() for text in texts[:20]]
+    assert len(set(identities)) == len(pieces)
+    data = (tmp_path / "wiki.mbox").read_bytes()
+    assert all(data[record.offset :].startswith(b"From ") for record in found)
+
+
+def test_every_format_of_the_package_is_registered() -> None:
+    written = set[str]()
+    for path in [*(ROOT / "pipelines" / "readers").glob("*.py"), ROOT / "plugins" / "web.py"]:
+        module = "clearspan." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name, value in vars(importlib.import_module(module.removesuffix(".__init__"))).items():
+            if inspect.isclass(value) and issubclass(value, Format) and not inspect.isabstract(value):
+                written.add(f"{value.__module__}:{name}")
+    assert written - set(BUILT_IN) == {"clearspan.plugins.web:Pages"}, "add it to BUILT_IN"
+    assert not set(BUILT_IN) - written
+
+
+def test_what_a_built_in_format_says_of_itself_agrees() -> None:
+    for name, known in built_in().items():
+        assert known.name == name and name.isidentifier()
+        assert not known.seeks or known.is_container, (
+            f"{name}: recognized by its first bytes, since it is not compressed"
+        )
+        assert not known.by_name or known.suffixes
+        assert not (known.is_container and known.is_text)
+        assert not known.by_lines or known.cut("a", 10, 4, False) == [(0, 4), (4, 8), (8, 10)]
+    assert described() == (
+        "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet, Arrow or WARC"
+    )

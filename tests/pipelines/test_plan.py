@@ -36,7 +36,7 @@ entries = st.builds(
 @pytest.mark.slow
 @given(st.lists(entries, max_size=8, unique_by=lambda entry: entry.name), st.integers(1, 900))
 def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: int) -> None:
-    units = cut(inputs, unit_bytes)
+    units = cut("corpus", inputs, unit_bytes)
     assert [unit.number for unit in units] == list(range(len(units)))
     pieces = [piece for unit in units for piece in unit.pieces]
     assert list(dict.fromkeys(piece.input for piece in pieces)) == inputs
@@ -106,7 +106,6 @@ def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
 
 
 def test_units_of_very_large_corpora_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "member_starts", lambda *given: {})
     files = tuple(Input(f"{number}.jsonl.gz", 10**9, "jsonl", "gzip", "") for number in range(600))
     assert len(make_plan(Inputs("corpus", files), {"options": {}}).units) == 600
     monkeypatch.setattr(planning, "MANY_UNITS", 100)

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import jsonl, plain_text, read_pieces
+from clearspan.pipelines.readers import plain_text, read_pieces
+from clearspan.pipelines.readers.jsonl import JsonlFiles
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import cut, describe
@@ -36,9 +37,8 @@ SKIPPABLE = b"\x5a\x2a\x4d\x18\x04\0\0\0skip"
 
 
 def read_lines(data: bytes, start: int = 0, end: int | None = None, limit: int = LIMIT) -> list[Record]:
-    return list(
-        jsonl.read(io.BytesIO(data), Piece(Input("a.jsonl", len(data), "jsonl", None, ""), start, end), Reading(limit))
-    )
+    piece = Piece(Input("a.jsonl", len(data), "jsonl", None, ""), start, end)
+    return list(JsonlFiles().read(io.BytesIO(data), piece, Reading(limit)))
 
 
 lines = st.lists(
@@ -59,8 +59,9 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
     entry = Input("a.jsonl", len(data), "jsonl", None, "")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, entry.name).write_bytes(data)
-        units = numbered(folder, cut([entry], size))
-    found = [record for unit in units for p in unit.pieces for record in jsonl.read(io.BytesIO(data), p, Reading(50))]
+        units = numbered(folder, cut(folder, [entry], size))
+    pieces = [piece for unit in units for piece in unit.pieces]
+    found = [record for piece in pieces for record in JsonlFiles().read(io.BytesIO(data), piece, Reading(50))]
     assert found == whole
     assert len(whole) == sum(1 for line in lines if line.strip())
     for record in whole:

@@ -191,6 +191,23 @@ def test_another_version_of_what_builds_an_index_builds_another(
     assert len(list((tmp_path / "cache").glob("*.bm25"))) == 2
 
 
+@pytest.mark.slow
+def test_other_words_of_bm25_are_one_function_and_its_version(
+    pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Here each four characters in a row: part of a word finds the whole word."""
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    command = ("search", made, "politic", "--model", encoder, "--hybrid", "0", "--top", "3", "--json")
+
+    def found() -> list[str]:
+        return [hit["text"].lower() for hit in json.loads(pipeline(*command).out)["results"][0]["hits"]]
+
+    assert found() == []
+    monkeypatch.setattr("clearspan.common.words.words", lambda text: [text[i : i + 4] for i in range(len(text) - 3)])
+    monkeypatch.setattr("clearspan.common.words.VERSION", 2)
+    assert len(hits := found()) == 3 and all("politic" in text for text in hits)
+
+
 def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("An owl.\nA bat.\n")
     words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder]

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.common import same_text
-from clearspan.common.ragged import Ragged
+from clearspan.common.ragged import Ragged, segments
 from clearspan.pipelines.__main__ import main
-from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.steps import STEPS, Augmentation, Augmenter, SentenceBatch
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.pipelines.kinds import sentences, text
 from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
@@ -98,6 +98,24 @@ def test_the_fingerprint_holds_all_that_shapes_the_views(augmented: Path, synony
     assert options["files"] == {"synonyms.json": hashlib.sha256(published).hexdigest()}
     assert json.loads(published) == read_synonyms(synonyms)
     assert str(synonyms.parent) not in (augmented / "plan.json").read_text()
+
+
+@pytest.mark.slow
+def test_another_augmentation_is_a_function_and_a_line(
+    direct, wiki: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def halve(augmenter: Augmenter, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
+        """Keep the first half of each sentence."""
+        tokens = sentences.tokens
+        kept = segments(tokens.values, tokens.offsets[:-1], (np.diff(tokens.offsets) + 1) // 2)
+        return SentenceBatch(kept, np.ones(len(kept.values), bool))
+
+    monkeypatch.setitem(STEPS, "halve", halve)
+    command = ("sentences", "--input", wiki, *LINES, "--limit", "40", "--augment", "halve", "--views", "1")
+    assert direct(*command).code == 0
+    assert all(row["view_0"] == row["tokens"][: (len(row["tokens"]) + 1) // 2] for row in rows(tmp_path / "out"))
+    refused = direct(*command[:-3], "quarter", "--output", tmp_path / "other")
+    assert refused.code == 2 and "'quarter' is not one of del-word, del-span, reorder, subs, halve" in refused.err
 
 
 @pytest.mark.slow

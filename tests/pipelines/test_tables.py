@@ -19,7 +19,7 @@ def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_p
     complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* --text-field'
     with pytest.raises(PipelineError, match=complaint):
         read_all({"a.parquet": two}, tmp_path, 10**9)
-    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, Reading()), 10**9)
+    entries = cut(str(tmp_path), describe(str(tmp_path), {"a.parquet": len(two)}, Reading()), 10**9)
     named = list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "body")))
     assert [record.value for record in named] == texts[:3]
     with pytest.raises(PipelineError, match='column "n" holds int64, not text'):

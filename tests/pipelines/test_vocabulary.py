@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from clearspan.pipelines import vocabulary
+from clearspan.pipelines import vocabulary_command
 from clearspan.pipelines.__main__ import main
 from tests.conftest import exit_code
 
@@ -103,7 +103,7 @@ def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
 ) -> None:
     first = learn("--input", head, *SIZE)
     made = tree(tmp_path / "learned")
-    monkeypatch.setattr(vocabulary, "learn_tokenizer", never)
+    monkeypatch.setattr(vocabulary_command, "learn_tokenizer", never)
     for _ in range(2):
         said = f"{first[1].rstrip()}\n  was already learned from these inputs: nothing to do\n"
         assert learn("--input", head, *SIZE) == (0, said, "")

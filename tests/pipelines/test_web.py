@@ -32,7 +32,7 @@ def read(folder: Path, data: bytes, limit: int = LIMIT) -> list[Record]:
     (folder / "a.warc").write_bytes(data)
     (entry,) = describe(str(folder), {"a.warc": len(data)}, Reading())
     assert entry.format == "warc"
-    (unit,) = cut([entry], 10**9)
+    (unit,) = cut(str(folder), [entry], 10**9)
     return list(read_pieces(str(folder), unit.pieces, Reading(limit)))
 
 

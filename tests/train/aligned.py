@@ -4,9 +4,9 @@ import os
 import sys
 
 from clearspan.train import run
-from clearspan.train.model import vocabulary
+from clearspan.train.model import chunked_cross_entropy
 
-vocabulary.ALIGNED["cpu"] = int(os.environ["ALIGNED"])
+chunked_cross_entropy.ALIGNED["cpu"] = int(os.environ["ALIGNED"])
 exit_code = run.main()
 sys.stdout.flush()
 os._exit(exit_code)

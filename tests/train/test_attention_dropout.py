@@ -11,9 +11,9 @@ from transformers import AutoModel, DistilBertConfig, GPT2Config, ModernBertConf
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.build_encoder import build_encoder
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.options import RecipeError
+from clearspan.train.recipe import load
 from tests.train.conftest import VOCABULARY
 
 SIZE = {"vocab_size": VOCABULARY, "pad_token_id": 1}

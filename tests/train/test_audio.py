@@ -13,11 +13,11 @@ from clearspan.shards import Dataset, ShardError, keyed
 from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
+from clearspan.train.config.options import RecipeError
 from clearspan.train.data.batch import Batch, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.modalities.audio import AudioConfig, AudioModality, SpectrogramEmbedding, mask, mixed
 from clearspan.train.objectives.patches import PatchContrast
-from clearspan.train.options import RecipeError
 from tests.train.test_learner import learner_and_batch
 
 FRAMES = 118

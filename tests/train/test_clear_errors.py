@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.recipe import load, to_yaml
 from clearspan.train.run import main
 from tests.train.conftest import write_sentences
 from tests.train.test_learner import learner_and_batch

@@ -7,10 +7,10 @@ import torch
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import ALL
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.model.masking import Masked, mask
-from clearspan.train.options import ALL
+from clearspan.train.recipe import load
 
 RECIPE = "clear-subs+del-span"
 ONE_MICRO_BATCH = "training.gradient_accumulation_steps=1"

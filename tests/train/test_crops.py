@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from clearspan.train import draws
-from clearspan.train.config.recipe import load
 from clearspan.train.data.span_sampler import sample
+from clearspan.train.recipe import load
 
 GIVEN = ["data.text.path=unused", "model.path=unused", "output=unused"]
 

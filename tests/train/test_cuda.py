@@ -18,16 +18,16 @@ from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weight
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import ScoreOptions, packed_attention, padded_attention
 from clearspan.common.encoder.packing import pack_ids
+from clearspan.train.config.optimizer import OptimizerConfig
+from clearspan.train.config.options import ALL
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
-from clearspan.train.engine.optimization import adamw
+from clearspan.train.engine.optimization import build_optimizer
 from clearspan.train.learner import Learner
 from clearspan.train.modalities import audio, images
-from clearspan.train.model import vocabulary
+from clearspan.train.model import chunked_cross_entropy
 from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.objectives import Objective, patches, simcse
-from clearspan.train.options import ALL
-from clearspan.train.schedules import OptimizerConfig
 
 LENGTHS = [97, 3, 64, 64, 1, 200]
 HEADS, DIM = 4, 64
@@ -123,7 +123,7 @@ def test_attention_dropout_follows_its_seed_keeps_the_mean_and_has_a_gradient(de
 def test_a_static_step_waits_for_nothing(device: torch.device) -> None:
     """Sampling, packing, masking, the losses and all metrics, backward, clipping, AdamW."""
     learner = learner_on(device, 0.1).train()
-    optimizer = adamw(list(learner.parameters()), OptimizerConfig())
+    optimizer = build_optimizer(list(learner.parameters()), OptimizerConfig())
     given = [moved(documents(2, number), device) for number in range(2)]
 
     def step(batches: Batches) -> None:
@@ -255,7 +255,7 @@ def test_the_loss_over_the_vocabulary_is_that_of_plain_logits(device: torch.devi
     """Of an odd number of ids too, in bf16, in several chunks."""
     torch.manual_seed(0)
     decoder, states, labels = nn.Linear(DIM, size), torch.randn(3000, DIM), torch.randint(0, size, (3000,))
-    labels[::7] = vocabulary.IGNORED
+    labels[::7] = chunked_cross_entropy.IGNORED
 
     def found(on: torch.device, loss_of: Callable[..., Tensor]) -> list[Tensor]:
         layer, given = copy.deepcopy(decoder).to(on), states.to(on).requires_grad_()
@@ -266,10 +266,10 @@ def test_the_loss_over_the_vocabulary_is_that_of_plain_logits(device: torch.devi
 
     def fused(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16), nothing_waits(device):
-            return vocabulary.cross_entropy(given, layer, right, True)[0]
+            return chunked_cross_entropy.cross_entropy(given, layer, right, True)[0]
 
     def plain(given: Tensor, layer: nn.Linear, right: Tensor) -> Tensor:
-        return F.cross_entropy(layer(given), right, ignore_index=vocabulary.IGNORED, reduction="sum")
+        return F.cross_entropy(layer(given), right, ignore_index=chunked_cross_entropy.IGNORED, reduction="sum")
 
     for ours, theirs in zip(found(device, fused), found(CPU, plain), strict=True):
         torch.testing.assert_close(ours, theirs, atol=0.03 * theirs.abs().max().item(), rtol=0.03)

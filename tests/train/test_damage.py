@@ -17,11 +17,13 @@ from clearspan.common.files import TEMPORARY
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import read_manifest, seal_folder
+from clearspan.train.config.options import Recipe
 from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.checkpoint import STATES, CheckpointError, Checkpoints, safe_load, write_states
 from clearspan.train.engine.display import Display
 from clearspan.train.engine.tracking import Tracker
 from clearspan.train.export import DATA, _trained, export, main, save_skeleton
+from clearspan.train.run_folder import METRICS
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
@@ -249,9 +251,9 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
 
 
 def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, Display(1, 0, quiet=True))
-    tracker.path.unlink()
-    tracker.path.symlink_to("/dev/full")
+    tracker = Tracker(Recipe(str(tmp_path)), Display(1, 0, quiet=True))
+    (tmp_path / METRICS).unlink()
+    (tmp_path / METRICS).symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.jsonl'"):
         tracker.log(1, {"loss": 1.0})
 
@@ -260,8 +262,8 @@ def test_a_full_disk_names_the_folder_of_tensorboard(tmp_path: Path, monkeypatch
     def without_space() -> None:
         raise OSError(28, "No space left on device")
 
-    tracker = Tracker(tmp_path, Display(1, 0, quiet=True))
-    monkeypatch.setattr(tracker.board, "close", without_space)
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda writer: without_space())
+    tracker = Tracker(Recipe(str(tmp_path)), Display(1, 0, quiet=True))
     with pytest.raises(OSError, match=r"No space left on device: '.*/tensorboard'"):
         tracker.close()
 

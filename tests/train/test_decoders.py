@@ -29,11 +29,11 @@ from clearspan.shards import Dataset
 from clearspan.train import distill
 from clearspan.train.build import build_learner
 from clearspan.train.build_encoder import build_encoder
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import ModelConfig, Recipe, RecipeError
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.options import ModelConfig, Recipe, RecipeError
+from clearspan.train.recipe import load
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.test_encoder import LENGTHS, padded_hidden, sequences

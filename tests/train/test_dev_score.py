@@ -13,9 +13,9 @@ from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card, measured
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.options import RecipeError
+from clearspan.train.recipe import load
 from clearspan.train.selection.dev_score import evaluator
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone, train_on_ranks

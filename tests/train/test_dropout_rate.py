@@ -7,9 +7,9 @@ from torch import nn
 from transformers import AutoConfig
 
 from clearspan.train.build_encoder import build_encoder, set_dropout
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.options import RecipeError
+from clearspan.train.recipe import load
 
 
 def rates(encoder: nn.Module) -> set[float]:

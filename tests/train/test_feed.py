@@ -9,12 +9,12 @@ import torch
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.data.stream import StreamState
 from clearspan.train.engine.loop import total_steps
 from clearspan.train.learner import Learner
-from clearspan.train.options import RecipeError
+from clearspan.train.recipe import load
 from tests.train.conftest import write_dataset
 
 TWO = [

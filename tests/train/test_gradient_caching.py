@@ -12,14 +12,14 @@ from torch import Tensor
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import ALL, Recipe, RecipeError
 from clearspan.train.data.feed import Feed, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import ContrastiveObjective, Encoded
 from clearspan.train.objectives._gradient_caching import cache, joined
-from clearspan.train.options import ALL, Recipe, RecipeError
+from clearspan.train.recipe import load
 from tests.train.ranks import run_on_ranks
 
 EXAMPLES, MICRO_BATCHES = 64, 8

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.config.recipe import load
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
+from clearspan.train.recipe import load
 from clearspan.train.sweeps import grid
 from clearspan.train.sweeps.grid import Grid, parse_axis
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from clearspan.train.config.layers import parse
-from clearspan.train.config.recipe import load, to_yaml
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
+from clearspan.train.recipe import load, to_yaml
 from clearspan.train.sweeps.grid import read as read_sweep
 
 GIVEN = ["data.text.path=d", "output=o"]

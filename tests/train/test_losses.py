@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import NTXentLoss
 
+from clearspan.train.model.chunked_cross_entropy import masked_lm
 from clearspan.train.model.losses import (
     _rank_among,
     accuracy,
@@ -15,7 +16,6 @@ from clearspan.train.model.losses import (
     sup_con,
     uniformity,
 )
-from clearspan.train.model.vocabulary import masked_lm
 from tests.train.ranks import run_on_ranks
 
 SUP_CON = ("khosla", "paper", "published-code")

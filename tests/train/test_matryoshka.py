@@ -9,11 +9,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from clearspan.train.card import UNCHANGED, Origin, card
+from clearspan.train.config.options import RecipeError
 from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.model.losses import sup_con
 from clearspan.train.model.source import Inference
 from clearspan.train.objectives import Setting, simcse, spans
-from clearspan.train.options import RecipeError
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_objectives import TWICE

@@ -2,9 +2,9 @@
 
 import pytest
 
-from clearspan.train.config.recipe import load
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine.nan_guard import check_limit
+from clearspan.train.recipe import load
 
 
 def test_a_loss_far_above_chance_ends_a_run() -> None:

@@ -47,7 +47,7 @@ from clearspan.train.objectives import (
 )
 
 COLUMNS = ("id:int64", "image:binary", "label:int64")
-schema.register(schema.Kind("toy", COLUMNS, layout=Samples(image="raw", label="cls")))
+schema.register(schema.Schema("toy", COLUMNS, layout=Samples(image="raw", label="cls")))
 
 
 @dataclasses.dataclass

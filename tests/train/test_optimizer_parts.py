@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.optimization import optimizer_groups
 from clearspan.train.learner import Learner
-from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.run import main
 from tests.train import runs
 from tests.train.conftest import TINY_MODEL

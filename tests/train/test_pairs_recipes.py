@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearspan.train.options import ALL, RecipeError
+from clearspan.train.config.options import ALL, RecipeError
 from tests.train.conftest import TINY_MODEL
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_simcse import write_triplets

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.recipe import load, modality
+from clearspan.train.config.options import DatasetConfig, RecipeError
 from clearspan.train.modalities.images import ImageConfig, ImageEmbedding, ImageModality
-from clearspan.train.options import DatasetConfig, RecipeError
+from clearspan.train.recipe import load, modality
 from clearspan.train.run_folder import INPUTS, check, inputs
 from tests.train.ranks import train_alone
 from tests.train.test_images import rows_of, two_keys

@@ -20,9 +20,9 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from tokenizers import Tokenizer
 
 from clearspan.train.build_encoder import build_encoder
+from clearspan.train.config.options import ModelConfig, Recipe
 from clearspan.train.export import save_model
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.options import ModelConfig, Recipe
 
 HUB = "huggingface_hub==0.36.2"
 VERSIONS = {

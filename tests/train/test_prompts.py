@@ -22,13 +22,13 @@ from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.shards import Dataset
+from clearspan.train.config.options import RecipeError
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.distill import main as distill
 from clearspan.train.model.source import Inference
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives.spans import draw
-from clearspan.train.options import RecipeError
 from clearspan.train.prompts import prompt_tokens, trained_prompts
 from clearspan.train.selection.dev_score import picking
 from tests.train.conftest import TINY_MODEL, VOCABULARY

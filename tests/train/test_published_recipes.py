@@ -10,8 +10,8 @@ import pytest
 from clearspan.train import modalities
 from clearspan.train.config import layers
 from clearspan.train.config.keys import typed
-from clearspan.train.config.recipe import load, to_yaml
-from clearspan.train.options import ALL, Recipe
+from clearspan.train.config.options import ALL, Recipe
+from clearspan.train.recipe import load, to_yaml
 from tests.conftest import ROOT
 from tests.train.test_recipe import GIVEN
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.config.recipe import load
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
+from clearspan.train.recipe import load
 from tests.conftest import ROOT
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]

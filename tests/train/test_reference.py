@@ -8,8 +8,8 @@ from clearspan.train import __main__ as launcher
 from clearspan.train import reference, run
 from clearspan.train.config import layers
 from clearspan.train.config.keys import keys
+from clearspan.train.config.options import DatasetConfig, Recipe
 from clearspan.train.objectives import config_class, types
-from clearspan.train.options import DatasetConfig, Recipe
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "recipes.md"

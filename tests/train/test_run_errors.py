@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.config.recipe import load, to_file, to_yaml
 from clearspan.train.job import output
+from clearspan.train.recipe import load, to_file, to_yaml
 from clearspan.train.run import main
 from tests.train.ranks import train_alone
 

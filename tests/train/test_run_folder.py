@@ -11,8 +11,8 @@ from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import api, run, run_folder
-from clearspan.train.config.recipe import load
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.recipe import load
 from clearspan.train.run_folder import INPUTS, mark_finished, repeated, save
 from tests.train.conftest import write_dataset
 

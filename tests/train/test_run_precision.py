@@ -7,11 +7,11 @@ import torch
 
 from clearspan.common import compute
 from clearspan.common.compute import SLOWER, Bfloat16
-from clearspan.train.config.recipe import load, load_saved, to_file
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine import precision
 from clearspan.train.engine.precision import check_ranks, resolve_precision
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load, load_saved, to_file
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics, same_weights
 

@@ -6,16 +6,9 @@ import pytest
 import torch
 import transformers
 
-from clearspan.train.config.recipe import load
-from clearspan.train.schedules import (
-    OptimizerConfig,
-    constant,
-    cosine,
-    learning_rate,
-    linear,
-    slanted_triangular,
-    whole,
-)
+from clearspan.train.config.optimizer import OptimizerConfig
+from clearspan.train.config.schedules import constant, cosine, learning_rate, linear, slanted_triangular, whole
+from clearspan.train.recipe import load
 from tests.train.test_recipe import GIVEN
 
 

@@ -13,10 +13,10 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed, verify
 from clearspan.shards.schema import KINDS
+from clearspan.train.config.options import RecipeError
 from clearspan.train.data.several import drawn
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.model.losses import info_nce
-from clearspan.train.options import RecipeError
 from tests.train.conftest import publish, text_id
 from tests.train.ranks import run_on_ranks
 from tests.train.test_gradient_caching import EXAMPLES, cached_step, whole_step

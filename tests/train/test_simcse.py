@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from clearspan.shards.schema import KINDS
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
 from tests.train.conftest import TINY_MODEL, publish, text_id
 from tests.train.test_learner import learner_and_batch
 

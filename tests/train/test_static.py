@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from transformers import AutoModel
 
 from clearspan.common.encoder.library import load as load_model
+from clearspan.train.config.options import ALL, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
 from clearspan.train.model.embedding import encode_texts
-from clearspan.train.options import ALL, RecipeError
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch, pretrained, step

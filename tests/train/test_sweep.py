@@ -18,9 +18,9 @@ import pytest
 from clearspan.common.commands import CommandError
 from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import run_folder, sweep
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load
 from clearspan.train.sweeps import report, running
 from tests.conftest import ROOT
 from tests.train.ranks import environment

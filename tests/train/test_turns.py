@@ -12,12 +12,12 @@ import torch
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
 from clearspan.train.learner import Learner
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load
 from tests.train.ranks import run_on_ranks
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")

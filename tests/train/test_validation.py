@@ -9,10 +9,10 @@ import torch
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_held_out, build_learner
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import RecipeError
 from clearspan.train.job import NOTHING_PICKS, notes
 from clearspan.train.learner import Learner
-from clearspan.train.options import RecipeError
+from clearspan.train.recipe import load
 from clearspan.train.selection.model_selection import Judge
 from clearspan.train.selection.validation import HeldOutExamples
 from tests.train.conftest import write_dataset

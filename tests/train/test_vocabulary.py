@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clearspan.train.model import vocabulary
-from clearspan.train.model.vocabulary import cross_entropy
+from clearspan.train.model import chunked_cross_entropy
+from clearspan.train.model.chunked_cross_entropy import cross_entropy
 from tests.train.conftest import VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
@@ -23,7 +23,7 @@ CHUNK = 16
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "CHUNK_BYTES", {"cpu": 4 * VOCABULARY * CHUNK})
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK_BYTES", {"cpu": 4 * VOCABULARY * CHUNK})
 
 
 def problem(size: int = VOCABULARY, bias: bool = True) -> tuple[Tensor, nn.Linear, Tensor]:
@@ -32,14 +32,14 @@ def problem(size: int = VOCABULARY, bias: bool = True) -> tuple[Tensor, nn.Linea
     decoder, states = nn.Linear(WIDTH, size, bias), torch.randn(ROWS, WIDTH, requires_grad=True)
     labels = decoder(states).argmax(1)  # most of them would be predicted
     labels[::3] = (labels[::3] + 1) % size
-    labels[5:8] = vocabulary.IGNORED
+    labels[5:8] = chunked_cross_entropy.IGNORED
     return states, decoder, labels
 
 
 def plain(states: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The same from logits that are kept."""
     logits = decoder(states)
-    loss = F.cross_entropy(logits.float(), labels, ignore_index=vocabulary.IGNORED, reduction="sum")
+    loss = F.cross_entropy(logits.float(), labels, ignore_index=chunked_cross_entropy.IGNORED, reduction="sum")
     return loss, (logits.argmax(1) == labels).sum()
 
 
@@ -159,8 +159,8 @@ def test_as_on_cuda_the_matrix_is_padded_the_gradients_are_not_and_the_host_read
     labels = torch.empty(ROWS, dtype=torch.int64, device="meta")
     given = states, decoder.weight, decoder.bias, labels
     with Shapes() as shapes:
-        loss, correct = vocabulary._CrossEntropy.apply(
-            *given, torch.bfloat16, vocabulary.ALIGNED["cuda"], 16, True, True
+        loss, correct = chunked_cross_entropy._CrossEntropy.apply(
+            *given, torch.bfloat16, chunked_cross_entropy.ALIGNED["cuda"], 16, True, True
         )
     loss.backward()
     assert (WIDTH, 1536) in shapes.products and not {(WIDTH, VOCABULARY), (16, VOCABULARY)} & shapes.products

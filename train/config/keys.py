@@ -1,6 +1,6 @@
-"""Keys of recipes: a nested mapping becomes a dataclass of `train.options` or of a part, or an error names the key.
+"""Keys of recipes: a nested mapping becomes a dataclass of options, or an error names the key.
 
-Relations between values are checked in `train.options`.
+Relations between values are checked in `train.config.options`.
 """
 
 import contextlib
@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.train.options import RecipeError, not_one_of
+from clearspan.train.config.options import RecipeError, not_one_of
 
 Options = TypeVar("Options")
 
@@ -46,7 +47,8 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "") 
     match problem["type"]:
         case "unexpected_keyword_argument":
             known = (within + name for name in keys(section))
-            message = f"unknown key {key!r}; {nearest_key(key, known) or '`--dry-run` prints the keys there are'}"
+            others = nearest_key(key, known) or "`--dry-run` prints the keys there are"
+            message = f"unknown key {key!r}{advice(key) or f'; {others}'}"
         case "missing":
             message = f"{key} is not set; give it as {key}=VALUE"
         case "string_type" if not isinstance(value, dict | list | None):

@@ -2,7 +2,7 @@
 
     a recipe that is extended <- the file that extends it <- arguments, in their order -> one mapping of plain values
 
-This module reads form only. `train.config.keys` knows which keys exist; `train.options` knows which values can work.
+This module reads form only. `train.config.keys` knows which keys exist; `train.config.options`, which values can work.
 """
 
 import re
@@ -14,7 +14,7 @@ import yaml
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.train.config.keys import naming
-from clearspan.train.options import RecipeError
+from clearspan.train.config.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
-from clearspan.train.options import Recipe
-from clearspan.train.schedules import OptimizerConfig, learning_rate
+from clearspan.train.config.optimizer import OptimizerConfig
+from clearspan.train.config.options import Recipe
+from clearspan.train.config.schedules import learning_rate
 
 FREE = (
     "output",
@@ -18,7 +19,10 @@ FREE = (
     "training.epochs",
     "training.max_steps",
     *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
-    *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile")),
+    *(
+        f"training.{name}"
+        for name in ("loss_limit", "loggers", "gradient_norms", "activation_checkpointing", "compile")
+    ),
     "training.zero_stage",  # AdamW is the same at each stage; its state is partitioned again
     "training.bf16",  # products are rounded otherwise; another machine may have no fast bfloat16
 )

@@ -23,9 +23,9 @@ from annotated_types import Ge, Len
 from torch import Tensor
 
 from clearspan.train import draws
+from clearspan.train.config.optimizer import Positive
+from clearspan.train.config.options import Count
 from clearspan.train.draws import Purpose
-from clearspan.train.options import Count
-from clearspan.train.schedules import Positive
 
 Beta = Annotated[list[Positive], Len(2, 2)]
 

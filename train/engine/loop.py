@@ -23,7 +23,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
+from clearspan.train.config.options import GIVEN, Recipe, RecipeError
 from clearspan.train.config.resume_policy import lengthened
+from clearspan.train.config.schedules import fraction_of_peak, whole
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
@@ -32,15 +34,13 @@ from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.engine.display import Display, device_name
 from clearspan.train.engine.gradients import gradient_norms
 from clearspan.train.engine.nan_guard import check_finite, check_limit
-from clearspan.train.engine.optimization import AlternatingAdamW, deepspeed_config
+from clearspan.train.engine.optimization import AlternatingOptimizer, deepspeed_config
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.engine.signals import deadline, launcher_watch
 from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, peak_flops
 from clearspan.train.learner import COUNTS, Learner
 from clearspan.train.objectives import Metrics
 from clearspan.train.objectives._gradient_caching import Cached
-from clearspan.train.options import GIVEN, Recipe, RecipeError
-from clearspan.train.schedules import fraction_of_peak, whole
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.model_selection import SHOWN, Judge
 from clearspan.train.selection.validation import HeldOutExamples
@@ -108,7 +108,7 @@ class Trainer:
         self.learner = learner
         self.optimizers = recipe.optimizers()
         self.parameters = {turn: learner.parameters_of(turn) for turn in self.optimizers}
-        self.optimizer = AlternatingAdamW(self.parameters, self.optimizers, learner.parts())
+        self.optimizer = AlternatingOptimizer(self.parameters, self.optimizers, learner.parts())
         self.engine, *_ = deepspeed.initialize(
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
@@ -240,7 +240,7 @@ class Trainer:
         display = Display(self.total, self.step, self.quiet)
         device = device_name(self.engine.device, self.ranks)
         display.tell(f"training on {device}: {self.total - self.step:,} steps")
-        self.tracker = Tracker(self.run, display)
+        self.tracker = Tracker(self.recipe, display)
 
     def _write(self, metrics: dict[str, Any]) -> None:
         assert self.tracker is not None

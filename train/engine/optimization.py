@@ -1,8 +1,8 @@
-"""AdamW, one instance for each turn of a step, and DeepSpeed's configuration.
+"""Optimizers, one for each turn of a step, and DeepSpeed's configuration.
 
 With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has its
-own AdamW over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
-objectives reach. DeepSpeed sees a single optimizer, which delegates to the AdamW of the current turn.
+own optimizer over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
+objectives reach. DeepSpeed sees a single optimizer, which delegates to the current turn's.
 """
 
 from collections import defaultdict
@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearspan.train.options import Recipe
-from clearspan.train.schedules import LAYERS, OptimizerConfig
+from clearspan.common import plugins
+from clearspan.common.terminal import one_line
+from clearspan.train.config.optimizer import ADAMW, LAYERS, OptimizerConfig
+from clearspan.train.config.options import Recipe, RecipeError
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
 def optimizer_groups(
     parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str]
 ) -> list[dict[str, Any]]:
-    """Return AdamW's parameter groups, none empty: weight decay for matrices, none for vectors (biases, normalization).
+    """Return an optimizer's parameter groups, none empty: weight decay for matrices, none for vectors.
     Parts with options of their own follow the rest.
 
     Args:
@@ -58,23 +60,36 @@ def optimizer_groups(
     return groups
 
 
-def adamw(
+def build_optimizer(
     parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str] | None = None
-) -> torch.optim.AdamW:
-    """Return torch's fused AdamW, which is faster on a CPU too; DeepSpeed's own would have to be compiled."""
-    return torch.optim.AdamW(
-        optimizer_groups(parameters, config, parts or {}),
-        lr=config.learning_rate,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.eps,
-        fused=True,
-    )
+) -> torch.optim.Optimizer:
+    """Return torch's fused AdamW, which is faster on a CPU too than DeepSpeed's, or the optimizer that `type` names.
+
+    Args:
+        parts: the part of each parameter (`Learner.parts`).
+
+    Raises:
+        RecipeError: the user's own optimizer cannot be made.
+    """
+    groups = optimizer_groups(parameters, config, parts or {})
+    if config.type == ADAMW:
+        betas = (config.betas[0], config.betas[1])
+        return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.eps, fused=True)
+    try:
+        optimizer = plugins.load_function(config.type, "an optimizer")(
+            groups, lr=config.learning_rate, **config.options
+        )
+    except (TypeError, ValueError) as error:  # an option that it does not have, or refuses
+        raise RecipeError(f"optimizer.type {config.type}: cannot be made: {one_line(error)}") from None
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise RecipeError(f"optimizer.type {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
+    return optimizer
 
 
-class AlternatingAdamW(torch.optim.Optimizer):
-    """One AdamW for each turn behind the interface of a single optimizer.
+class AlternatingOptimizer(torch.optim.Optimizer):
+    """One optimizer for each turn behind the interface of a single one.
 
-    Within `during` it shows and steps the AdamW of that turn, otherwise the AdamW of the first turn.
+    Within `during` it shows and steps the optimizer of that turn, otherwise the first turn's.
 
     Args:
         parameters: the parameters that each turn reaches; turns may share parameters.
@@ -91,15 +106,15 @@ class AlternatingAdamW(torch.optim.Optimizer):
         configs: Mapping[str, OptimizerConfig],
         parts: Mapping[nn.Parameter, str],
     ) -> None:
-        self.turns = {turn: adamw(reached, configs[turn], parts) for turn, reached in parameters.items()}
-        self.peaks = {turn: [group["lr"] for group in adam.param_groups] for turn, adam in self.turns.items()}
+        self.turns = {turn: build_optimizer(reached, configs[turn], parts) for turn, reached in parameters.items()}
+        self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
         self._turn = next(iter(self.turns))
         distinct = {id(parameter): parameter for reached in parameters.values() for parameter in reached}
         super().__init__(list(distinct.values()), {})
 
     @contextmanager
-    def during(self, turn: str) -> Iterator[torch.optim.AdamW]:
-        """Make a turn the current one; yield its AdamW."""
+    def during(self, turn: str) -> Iterator[torch.optim.Optimizer]:
+        """Make a turn the current one; yield its optimizer."""
         before, self._turn = self._turn, turn
         try:
             yield self.turns[turn]

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from clearspan.common.compute import resolve
-from clearspan.train.config.recipe import load_saved
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.ranks import gathered
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.recipe import load_saved
 from clearspan.train.run_folder import RECIPE, tags
 
 KEY = "training.bf16"

@@ -1,22 +1,30 @@
-"""Metric writers of a run: metrics.jsonl and TensorBoard; on rank 0 only.
+"""Loggers of a run, on rank 0 only: metrics.jsonl, TensorBoard, and the user's own (`training.loggers`).
 
-`train.engine.display` shows the metrics on the terminal.
+    metrics of a step ──> Tracker ──> JsonLines, TensorBoard, my_module:MyLogger ... and `train.engine.display`
+
+A logger of the user's own is a class, or a function that returns an object, of the form of `Logger`, called with the
+run's folder, its recipe as a nested dictionary, and the step that training begins with (0, or a resumed run's).
 """
 
 import contextlib
+import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from clearspan.common import plugins
 from clearspan.common.files import path_in_errors, write_text
+from clearspan.common.terminal import one_line
+from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.display import Display
 from clearspan.train.learner import Learner
+from clearspan.train.run_folder import METRICS
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 """Dense bf16 FLOP/s by a part of the device's name, from NVIDIA's data sheets."""
@@ -79,35 +87,88 @@ class Clock:
         self.waited += time.perf_counter() - start
 
 
+class Logger(Protocol):
+    """Writer of a run's metrics."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step."""
+
+    def close(self) -> None:
+        """Write what is left; the run has ended, or was stopped."""
+
+
+class JsonLines:
+    """Writer of metrics.jsonl, a line a step. A resumed run keeps the lines up to the step that it resumes from.
+
+    Raises:
+        OSError: (on writing too) the disk is full or broken; the error names the file.
+    """
+
+    def __init__(self, run: Path, recipe: Mapping[str, Any], step: int) -> None:
+        self.path = run / METRICS
+        write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        with path_in_errors(self.path), self.path.open("a") as lines:
+            lines.write(json.dumps({"step": step, **metrics}) + "\n")
+
+    def close(self) -> None:
+        """Do nothing: each line is written at once."""
+
+
+class TensorBoard:
+    """Writer of TensorBoard's events. A resumed run hides the events after the step that it resumes from.
+
+    Raises:
+        OSError: (on writing and closing) the disk is full or broken; the error names the folder.
+    """
+
+    def __init__(self, run: Path, recipe: Mapping[str, Any], step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.folder = run / "tensorboard"
+        self.board = SummaryWriter(str(self.folder), purge_step=step + 1)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        with path_in_errors(self.folder):
+            for name, value in metrics.items():
+                self.board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        with path_in_errors(self.folder):
+            self.board.close()
+
+
 class Tracker:
-    """Writer of metrics by step. A resumed run keeps the lines up to the step that it resumes from.
+    """All loggers of a run, and its display.
 
     Args:
         display: shows the metrics too.
 
     Raises:
-        OSError: (on writing and closing too) the disk is full or broken; the error names the file.
+        RecipeError: a logger of the user's own cannot be made, or lacks `log` or `close`.
+        OSError: (on logging and closing too) the disk is full or broken; the error names the file.
     """
 
-    def __init__(self, run: Path, display: Display) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.path, self.events, step = run / "metrics.jsonl", run / "tensorboard", display.step
-        write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
-        self.board = SummaryWriter(str(self.events), purge_step=step + 1)
+    def __init__(self, recipe: Recipe, display: Display) -> None:
         self.display = display
+        run, content = Path(recipe.output), dataclasses.asdict(recipe)
+        self.loggers: list[Logger] = [JsonLines(run, content, display.step), TensorBoard(run, content, display.step)]
+        for spec in recipe.training.loggers:
+            try:
+                logger = plugins.load_function(spec, "a logger")(run, content, display.step)
+                self.loggers.append(plugins.check_object(logger, spec, Logger, "a logger"))
+            except (plugins.PluginError, TypeError) as error:
+                raise RecipeError(f"training.loggers: {one_line(error)}") from None
 
-    def log(self, step: int, metrics: dict[str, Any]) -> None:
-        """Write the metrics of a step, as a line of JSON and to TensorBoard, and show them."""
-        with path_in_errors(self.path), self.path.open("a") as lines:
-            lines.write(json.dumps({"step": step, **metrics}) + "\n")
-        with path_in_errors(self.events):
-            for name, value in metrics.items():
-                self.board.add_scalar(name, value, step)
-        self.display.show(step, metrics)
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step, and show them."""
+        for logger in self.loggers:
+            logger.log(step, metrics)
+        self.display.show(step, dict(metrics))
 
     def close(self) -> None:
-        """End the display, and write what TensorBoard's writer holds."""
+        """End the display, and close all loggers."""
         self.display.close()
-        with path_in_errors(self.events):
-            self.board.close()
+        for logger in self.loggers:
+            logger.close()

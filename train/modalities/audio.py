@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
+from clearspan.train.config.optimizer import Positive
+from clearspan.train.config.options import Count, Fraction
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, in_threads
-from clearspan.train.options import Count, Fraction
-from clearspan.train.schedules import Positive
 
 DRAWS = 7
 """Random numbers of a view: whether it is mixed, and with which clip; length and start of the masked bins, and of the

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from clearspan.common.terminal import one_line
 from clearspan.shards import ShardError
 from clearspan.train import draws
+from clearspan.train.config.optimizer import Finite, Positive
+from clearspan.train.config.options import Count, Fraction
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, in_threads
-from clearspan.train.options import Count, Fraction
-from clearspan.train.schedules import Finite, Positive
 
 CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)

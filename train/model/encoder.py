@@ -22,13 +22,14 @@ from clearspan.common.encoder.dropout import replace_dropout
 from clearspan.common.encoder.forward import UNLIMITED
 from clearspan.common.encoder.grouping import by_length
 from clearspan.common.encoder.packing import Packed
+from clearspan.common.encoder.poolings import TRAINED
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
+from clearspan.train.config.options import not_one_of
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.source import Given, Inference
 from clearspan.train.model.static import StaticModel
 from clearspan.train.model.tokenizer import special_tokens
-from clearspan.train.options import POOLINGS, not_one_of
 
 MLM_HEADS = (
     ("lm_head",),  # RoBERTa and its relatives
@@ -81,8 +82,8 @@ class TrainableEncoder(nn.Module):
         token_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise EncoderError(f"pooling {not_one_of(pooling, POOLINGS)}")
+        if pooling not in TRAINED:
+            raise EncoderError(f"pooling {not_one_of(pooling, TRAINED)}")
         self.attends = not isinstance(model, StaticModel)
         if not self.attends and pooling != "mean":
             raise EncoderError(f"a static encoder averages the vectors of its tokens: leave pooling {pooling} out")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from clearspan.train import draws
+from clearspan.train.model.chunked_cross_entropy import IGNORED
 from clearspan.train.model.packing import PackedBlocks
-from clearspan.train.model.vocabulary import IGNORED
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers import initialization as init
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.options import STATIC
+from clearspan.train.config.options import STATIC
 
 
 class StaticConfig(PreTrainedConfig):  # type: ignore[misc]

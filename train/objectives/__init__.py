@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from clearspan.common.plugins import PluginError
 from clearspan.shards import ShardError
 from clearspan.train import parts
+from clearspan.train.config.options import ObjectiveConfig
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.objectives._contract import (
     ExampleObjective,
@@ -25,7 +26,6 @@ from clearspan.train.objectives._contrast import (
     ContrastiveObjective,
     NTXentConfig,
 )
-from clearspan.train.options import ObjectiveConfig
 
 __all__ = [
     "ContrastiveConfig",

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed
 from clearspan.shards.lengths import EDGES
+from clearspan.train.config.options import ObjectiveConfig
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.modalities import Modality
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, SpecialTokens
-from clearspan.train.options import ObjectiveConfig
 
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""

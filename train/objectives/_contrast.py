@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import gather_labels
+from clearspan.train.config.optimizer import Positive
+from clearspan.train.config.options import Count, ObjectiveConfig
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.losses import accuracy, alignment, uniformity
 from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives._contract import Metrics, Objective, Setting
-from clearspan.train.options import Count, ObjectiveConfig
-from clearspan.train.schedules import Positive
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""

@@ -25,6 +25,8 @@ from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from clearspan.shards import Dataset, keyed
 from clearspan.shards.schema import num_views
+from clearspan.train.config.optimizer import Positive
+from clearspan.train.config.options import Count
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
 from clearspan.train.model.memory_bank import Memory
@@ -38,8 +40,6 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
-from clearspan.train.options import Count
-from clearspan.train.schedules import Positive
 
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""

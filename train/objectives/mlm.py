@@ -22,12 +22,13 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from clearspan.train import draws
+from clearspan.train.config.options import not_one_of
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.draws import Purpose
+from clearspan.train.model.chunked_cross_entropy import masked_lm
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, TokenSlices
-from clearspan.train.model.vocabulary import masked_lm
 from clearspan.train.objectives import (
     Encoded,
     Metrics,
@@ -39,7 +40,6 @@ from clearspan.train.objectives import (
     Workload,
 )
 from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
-from clearspan.train.options import not_one_of
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"

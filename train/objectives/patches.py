@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from clearspan.shards import ShardError, classes, keyed
+from clearspan.train.config.optimizer import Positive
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
 from clearspan.train.modalities import Modality
@@ -31,7 +32,6 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
-from clearspan.train.schedules import Positive
 
 SIMCLR = "simclr"
 BLOCKS = ("first", "second")

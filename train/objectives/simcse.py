@@ -19,6 +19,8 @@ from torch import Tensor
 
 from clearspan.shards.schema import numbered, of_sort
 from clearspan.train.collectives import gather_labels
+from clearspan.train.config.optimizer import Finite
+from clearspan.train.config.options import Count
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.data.several import drawn
 from clearspan.train.draws import Purpose
@@ -33,8 +35,6 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
-from clearspan.train.options import Count
-from clearspan.train.schedules import Finite
 
 DRAWN = {"positive": Purpose.POSITIVE, "negative": Purpose.NEGATIVE}
 OF_ROW = "row/"

@@ -26,9 +26,9 @@ from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
+from clearspan.train.config.options import HELD_OUT, Recipe
 from clearspan.train.learner import Learner
 from clearspan.train.model.embedding import encode_texts
-from clearspan.train.options import HELD_OUT, Recipe
 
 MOST_LOOKED_AT = 50_000
 """Most texts of a dataset among which hard ones are looked for."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from clearspan.train.collectives import sum_over_ranks, world
-from clearspan.train.options import DEV, GIVEN, Recipe
+from clearspan.train.config.options import DEV, GIVEN, Recipe
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOutExamples
 

@@ -21,7 +21,7 @@ from annotated_types import Ge
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
-from clearspan.train.options import RecipeError, one_of, refuse
+from clearspan.train.config.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe"
@@ -162,7 +162,7 @@ LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Options):
-    """The command `sweep`."""
+    """Options of the command `sweep`."""
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
     output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR", output=True)]

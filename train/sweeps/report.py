@@ -17,9 +17,9 @@ from typing import Any
 from clearspan.eval.details import Table
 from clearspan.eval.report.figures import Bars, ScoreBar, best_first, text_bars
 from clearspan.eval.report.html import Section, write_report
+from clearspan.train.config.options import DEV, Recipe
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.curves import LOSS, NEVER_BETTER, learning_curves, never_better
-from clearspan.train.options import DEV, Recipe
 from clearspan.train.run_folder import METRICS
 
 REPORT = "report.html"

@@ -25,9 +25,9 @@ from clearspan.eval.report.html import is_report
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
-from clearspan.train.config.recipe import load
+from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
-from clearspan.train.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
+from clearspan.train.recipe import load
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names

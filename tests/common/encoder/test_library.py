@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, RobertaConfig
 
 from clearspan.common.encoder.library import Model, load
-from clearspan.common.encoder.sentence_encoder import POOLINGS
+from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
 from clearspan.common.model_folder import EncoderError
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
@@ -90,7 +90,7 @@ def test_a_cut_beyond_the_models_dimension_cuts_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", OF_PLAIN_FOLDER)
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     loaded: Callable[..., Model], roberta: Path, pooling: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
             out = model(input_ids=ids, output_hidden_states=True)
         expected = {
             "mean": out.last_hidden_state[0].mean(0),
-            "cls": torch.tanh(model.pooler.dense(out.last_hidden_state[0, 0])).detach(),
+            "pooler": torch.tanh(model.pooler.dense(out.last_hidden_state[0, 0])).detach(),
             "first-last": ((out.hidden_states[1] + out.hidden_states[-1]) / 2)[0].mean(0),
             "cls-before-head": out.last_hidden_state[0, 0],
         }[pooling]
@@ -116,23 +116,29 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 
 
 @pytest.mark.slow
-def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
+def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
     mended = "--pooling cls-before-head"
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
-        load(roberta, "cls")
+        load(roberta, "pooler")
     load(roberta, "cls-before-head")
     folder = tmp_path / "distilbert"
     AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
     with pytest.raises(EncoderError, match=rf"DistilBertModel has no head for \[CLS\]; {mended}"):
-        load(folder, "cls")
+        load(folder, "pooler")
+
+
+def test_a_word_that_changes_its_meaning_is_refused_with_the_words_in_its_place(roberta: Path) -> None:
+    """`cls` was the pooler's output here, and the first token's state in training."""
+    with pytest.raises(EncoderError, match=r"unknown pooling 'cls': write pooler for .* or cls-before-head for"):
+        load(roberta, "cls")
 
 
 def test_a_pooling_that_is_none_is_named(roberta: Path) -> None:
-    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, cls, first-last"):
+    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, pooler, cls-before-head"):
         load(roberta, "median")
 
 
@@ -144,7 +150,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
     loaded: Callable[..., Model], minilm: Path, roberta: Path
 ) -> None:
-    for folder, poolings in ((minilm, [()]), (roberta, [(pooling,) for pooling in POOLINGS])):
+    for folder, poolings in ((minilm, [()]), (roberta, [(pooling,) for pooling in OF_PLAIN_FOLDER])):
         for pooling in poolings:
             full, half = loaded(folder, *pooling), loaded(folder, *pooling, precision="bf16")
             assert {w.dtype for w in half.modules[0].parameters()} == {torch.bfloat16}
@@ -166,7 +172,7 @@ def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callab
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
     with pytest.raises(EncoderError, match="is a sentence-transformers folder, which defines its own pooling"):
-        load(minilm, "cls")
+        load(minilm, "pooler")
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_what_is_no_results_json_is_said_to_be_none(
 
 
 def test_bad_arguments_are_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no table 'declutr-9'; choose from declutr-1, " in complaint(capsys, 2, "declutr-9")
+    assert "no table 'declutr-9'; choose from clear-1, " in complaint(capsys, 2, "declutr-9")
     assert "; did you mean 'nonling-e1'?" in complaint(capsys, 2, "nonlinge1")
     assert "name a table" in complaint(capsys, 2)
     assert "results.json: no such file: give an --output folder" in complaint(capsys, 1, "clear-1", tmp_path)

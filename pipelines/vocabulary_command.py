@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
+from clearspan.common.command import Command, Result
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
@@ -42,7 +43,7 @@ PIECE_BYTES = 16_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vocabulary(TextReading, CorpusOptions):
+class Vocabulary(TextReading, CorpusOptions, Command):
     """The command `vocabulary`."""
 
     output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
@@ -98,7 +99,7 @@ class Vocabulary(TextReading, CorpusOptions):
 
 
 @dataclasses.dataclass
-class TokenizerSummary:
+class TokenizerSummary(Result):
     """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8.
 
     `is_new` is False if an earlier run had learned it.

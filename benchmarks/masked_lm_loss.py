@@ -1,10 +1,10 @@
 """The masked LM's loss over a vocabulary, with its gradient: time and memory of chunks beside logits that are kept.
 
-    python -m benchmarks.vocabulary
-    python -m benchmarks.vocabulary --device cuda
+    python -m benchmarks.masked_lm_loss
+    python -m benchmarks.masked_lm_loss --device cuda
 
     kept      a linear layer, cross-entropy and the arg-max for the accuracy, as models of transformers compute them
-    chunks    `train.model.vocabulary`, without padding
+    chunks    `train.model.chunked_cross_entropy`, without padding
     padded    the same, the vocabulary padded to a multiple of 64, as on CUDA by default
     torch     `torch.nn.functional.linear_cross_entropy` in chunks (torch 2.13), without an accuracy
 
@@ -34,7 +34,7 @@ from benchmarks.report import (
     timed,
 )
 from benchmarks.synthetic import wait_for
-from clearspan.train.model.vocabulary import IGNORED, cross_entropy
+from clearspan.train.model.chunked_cross_entropy import IGNORED, cross_entropy
 
 MIB = 1 << 20
 SIZES = {"cpu": {"rows": 1000, "hidden": 256}, "cuda": {"rows": 3400, "hidden": 768}}
@@ -129,7 +129,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = command(__doc__, "vocabulary")
+    parser = command(__doc__, "masked_lm_loss")
     parser.add_argument("--device", default="cpu", choices=list(SIZES))
     option(parser, "rows", 0, "masked tokens; 0: as many as the device is given")
     option(parser, "hidden", 0, "dimensions; 0: as many as the device is given")

@@ -26,9 +26,9 @@ from clearspan.train.config.layers import (
     read_layers,
     without_replaced,
 )
+from clearspan.train.config.optimizer import OptimizerConfig
+from clearspan.train.config.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from clearspan.train.config.resume_policy import flat
-from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, refuse
-from clearspan.train.schedules import OptimizerConfig
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
     from clearspan.train.modalities import Modality

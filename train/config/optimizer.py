@@ -1,14 +1,19 @@
-"""Options of AdamW, and its learning-rate schedules: pure functions of the step, without state to save.
+"""Options of the optimizer and of its learning-rate schedule (`train.config.schedules`).
 
-A schedule maps a step in 0..total - 1, the total and the optimizer's options to a fraction of the peak learning rate.
+optimizer: {learning_rate: 5e-5, schedule: linear, warmup_steps: 100}
+optimizer: {type: my_module:Lion, options: {betas: [0.9, 0.99]}}     an optimizer of the user's own
 """
 
 import dataclasses
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Len, Lt
 
+from clearspan.common import plugins
+
+ADAMW = "adamw"
+"""The built-in type of optimizer."""
 PARTS = ("embeddings", "heads")
 """The parts of a model that may have options of their own."""
 LAYERS = "layers"
@@ -36,9 +41,14 @@ class PartConfig:
 
 @dataclasses.dataclass
 class OptimizerConfig:
-    """AdamW with bias correction, and its learning-rate schedule.
+    """The optimizer, AdamW with bias correction unless `type` names another one, and its learning-rate schedule.
 
     Args:
+        type: adamw; or `module:name`, an optimizer of your own (an installed package, or a file in the working folder):
+            a subclass of torch.optim.Optimizer, or a function that returns one. It is called with the parameter groups,
+            each with its `lr` and `weight_decay`, with `lr` and with `options`. `betas` and `eps` are AdamW's alone.
+            ZeRO, which partitions AdamW's state, needs adamw.
+        options: the arguments of an optimizer of your own.
         learning_rate: the peak of the schedule.
         betas: the decay rates of the running means of the gradient and of its square.
         eps: the term added to the denominator.
@@ -57,6 +67,8 @@ class OptimizerConfig:
             head, heads of objectives, patch embeddings.
     """
 
+    type: str = ADAMW
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     learning_rate: Positive = 5e-5
     betas: Annotated[list[Annotated[float, Ge(0), Lt(1)]], Len(2, 2)] = dataclasses.field(
         default_factory=lambda: [0.9, 0.999]
@@ -71,6 +83,13 @@ class OptimizerConfig:
     embeddings: PartConfig = dataclasses.field(default_factory=PartConfig)
     heads: PartConfig = dataclasses.field(default_factory=PartConfig)
 
+    def check(self) -> None:
+        """Raise ValueError for options that cannot work together; the message begins with the option's name."""
+        if self.type == ADAMW and self.options:
+            raise ValueError(f"options {', '.join(self.options)}: of an optimizer of your own; adamw has betas and eps")
+        if self.type != ADAMW:
+            plugins.load_function(self.type, "an optimizer")
+
     def parts(self) -> dict[str, tuple[float, float]]:
         """Return (learning rate, weight decay) of the rest and of the parts that have options of their own."""
         rest = self.learning_rate, self.weight_decay
@@ -82,52 +101,3 @@ class OptimizerConfig:
                 rate, decay = (default if value is None else value for value, default in values)
                 parts[name] = rate, decay
         return parts
-
-
-def whole(steps: float) -> int:
-    """Return the whole steps in a product that rounding made too small, such as 0.57 x 100 = 56.99999999999999."""
-    return math.floor(round(steps, 6))
-
-
-def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise for a short time, then fall for a long time (Howard & Ruder 2018, Eq. 3).
-
-    The fraction starts at 1 / ratio, peaks after `warmup_steps`, or else `cut_fraction` of the steps, and ends near
-    1 / ratio.
-    """
-    cut = options.warmup_steps or max(1, whole(total * options.cut_fraction))
-    progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
-    return (1 + progress * (options.ratio - 1)) / options.ratio
-
-
-def linear(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak in `warmup_steps`, then fall linearly, to 0 after the last step.
-
-    This is RoBERTa's schedule as in its authors' trainer: the first step uses the rate of the second, which is not 0.
-    """
-    warmup = options.warmup_steps
-    return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
-
-
-def cosine(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak as `linear` does, then fall along half a cosine, to 0 after the last step."""
-    height = linear(step, total, options)
-    return height if step < options.warmup_steps else (1 - math.cos(math.pi * height)) / 2
-
-
-def constant(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak as `linear` does, then stay there."""
-    return linear(step, total, options) if step < options.warmup_steps else 1.0
-
-
-SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "cosine": cosine, "constant": constant}
-
-
-def fraction_of_peak(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1 as a fraction of the peak; parts may differ in the peak."""
-    return SCHEDULES[options.schedule](step, total, options)
-
-
-def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1, but for parts with a peak of their own."""
-    return options.learning_rate * fraction_of_peak(step, total, options)

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from clearspan.common import plugins
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
-from clearspan.train.schedules import NotNegative, OptimizerConfig, Positive
+from clearspan.train.config.optimizer import ADAMW, NotNegative, OptimizerConfig, Positive
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
@@ -24,8 +25,6 @@ GIVEN = "given/"
 """Prefix of the metrics of the model that training begins with, if the run pools in another way than its folder."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
-POOLINGS = ("mean", "cls", "lasttoken", "weighted")
-"""Values of `model.pooling`."""
 STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
 DISTILL = "distill"
@@ -204,6 +203,7 @@ class TrainingConfig:
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
             0: never abort.
+        loggers: loggers of your own beside metrics.jsonl and TensorBoard, each `module:name` (docs/training.md).
         gradient_norms: log the norm of each objective's gradient. Costs one more forward and backward pass of each
             objective at every logged step.
     """
@@ -225,6 +225,7 @@ class TrainingConfig:
     eval_texts: Annotated[int, Ge(20)] = 2000
     max_hours: NotNegative = 0.0
     loss_limit: NotNegative = 10.0
+    loggers: list[str] = dataclasses.field(default_factory=list)
     gradient_norms: bool = False
 
 
@@ -238,8 +239,8 @@ class Recipe:
         data: the datasets, by names of your own.
         objectives: the losses, by names of your own, each with its options.
         optimization: sum: one update a step, of the weighted sum of all losses; alternate: one update for each turn,
-            each with its own AdamW state and schedule.
-        optimizer: AdamW and its schedule.
+            each with its own optimizer's state and schedule.
+        optimizer: the optimizer and its schedule.
         turns: with `optimization: alternate`, by turn, the options that differ from `optimizer`.
         training: the training loop.
     """
@@ -278,6 +279,7 @@ def check(recipe: Recipe) -> None:
     )
     check_model(recipe.model)
     _check_training(recipe)
+    _check_optimizers(recipe)
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
@@ -367,6 +369,27 @@ def _check_training(recipe: Recipe) -> None:
             f"training.primary {not_one_of(training.primary, recipe.data)}",
         ),
     )
+
+
+def _check_optimizers(recipe: Recipe) -> None:
+    sections = {"optimizer": recipe.optimizer, **{f"turns.{name}": options for name, options in recipe.turns.items()}}
+    for key, options in sections.items():
+        try:
+            options.check()
+        except ValueError as error:
+            raise RecipeError(f"{key}.{'' if options.type == ADAMW else 'type '}{error}") from None
+        refuse(
+            (
+                options.type != ADAMW and recipe.training.zero_stage > 0,
+                f"{key}.type {options.type} needs training.zero_stage=0: ZeRO partitions AdamW's state over the ranks, "
+                "and how another optimizer's is divided is not known",
+            )
+        )
+    for spec in recipe.training.loggers:
+        try:
+            plugins.load_function(spec, "a logger")
+        except plugins.PluginError as error:
+            raise RecipeError(f"training.loggers: {error}") from None
 
 
 def _check_turns(recipe: Recipe) -> None:

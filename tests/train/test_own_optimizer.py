@@ -1,0 +1,133 @@
+"""An optimizer and a logger of the user's own, those of examples/extend: a file and a line in the recipe each."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clearspan.train.config.options import RecipeError
+from clearspan.train.recipe import load
+from tests.conftest import ROOT
+from tests.processes import environment, run_commands
+from tests.train.runs import same_weights, without_its_last_checkpoint
+
+EXAMPLES = ROOT / "examples" / "extend"
+MLFLOW = '''
+"""What examples/extend/mlflow_logger.py uses of MLflow: each call is a line of calls.jsonl in the working folder."""
+
+import json
+from types import SimpleNamespace
+
+
+def note(name, *given):
+    with open("calls.jsonl", "a") as file:
+        print(json.dumps([name, *given]), file=file)
+
+
+def start_run(run_id=None, run_name=None):
+    note("start_run", run_id, run_name)
+    return SimpleNamespace(info=SimpleNamespace(run_id=run_id or "a1b2"))
+
+
+def log_dict(dictionary, artifact_file):
+    note("log_dict", dictionary["optimizer"]["learning_rate"], artifact_file)
+
+
+def log_metrics(metrics, step):
+    note("log_metrics", step, metrics["loss"])
+
+
+def end_run():
+    note("end_run")
+'''
+MINE = """
+def nothing(params, lr):
+    return None
+
+
+class Deaf:
+    def __init__(self, run, recipe, step):
+        self.close = print
+"""
+OWN = ["optimizer.type=lion:Lion", "optimizer.options.betas=[0.8,0.9]", "training.loggers=[mlflow_logger:MLflow]"]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's working folder with both examples, and a module that holds what cannot work."""
+    folder = tmp_path_factory.mktemp("house")
+    for name in ("lion.py", "mlflow_logger.py"):
+        shutil.copy(EXAMPLES / name, folder)
+    (folder / "mlflow.py").write_text(MLFLOW)
+    (folder / "mine.py").write_text(MINE)
+    return folder
+
+
+def trained(house: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    line = [str(ROOT / "train" / "run.py"), "--recipe", "demo", "--quiet", *overrides]
+    return run_commands(line, [environment()], folder=house)
+
+
+def called(house: Path) -> list[list]:
+    """The calls of MLflow so far."""
+    return [json.loads(line) for line in (house / "calls.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.exhaustive
+def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[str], tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    save = "training.save_steps=3"
+    done = trained(house, *tiny, *OWN, save, f"output={whole}")
+    assert done.returncode == 0, done.stderr
+    plain = tmp_path / "adamw"
+    assert trained(house, *tiny, f"output={plain}").returncode == 0
+    assert not same_weights(whole, plain)
+    losses = [json.loads(line)["loss"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    first, recipe, *logged, last = calls = called(house)
+    assert first == ["start_run", None, "whole"] and last == ["end_run"]
+    assert recipe == ["log_dict", load("demo", [*tiny, "output=o"]).optimizer.learning_rate, "recipe.json"]
+    assert logged == [["log_metrics", step, loss] for step, loss in enumerate(losses, 1)]
+    resumed = without_its_last_checkpoint(whole, tmp_path / "resumed")
+    done = trained(house, "--resume", *tiny, *OWN, save, f"output={resumed}")
+    assert done.returncode == 0, done.stderr
+    assert same_weights(whole, resumed)
+    assert called(house)[len(calls) :] == [["start_run", "a1b2", "resumed"], recipe, *logged[3:], last]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.options.rho=1", "optimizer.type lion:Lion: cannot be made: .*unexpected keyword argument 'rho'"),
+        ("optimizer.type=mine:nothing", "optimizer.type mine:nothing: .*unexpected keyword argument 'betas'"),
+        ("training.loggers=[mine:Deaf]", "training.loggers: mine:Deaf: not a logger: it lacks log"),
+    ],
+)
+def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, tiny: list[str], tmp_path: Path) -> None:
+    done = trained(house, *tiny, *OWN, override, f"output={tmp_path / 'run'}")
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+
+    assert re.search(message, done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optimizer.options.rho=1"], "optimizer.options rho: of an optimizer of your own; adamw has betas and eps"),
+        (["optimizer.type=absent:Lion"], "optimizer.type absent:Lion: there is no module absent"),
+        (["optimizer.type=adam"], "optimizer.type adam: not of the form module:name"),
+        (["optimizer.type=torch.optim:SGD", "training.zero_stage=1"], "needs training.zero_stage=0"),
+        (["training.loggers=[absent:Table]"], "training.loggers: absent:Table: there is no module absent"),
+    ],
+)
+def test_it_is_refused_before_the_run(overrides: list[str], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load("demo", ["data.text.path=shards", "output=run", "model.path=model", *overrides])
+
+
+def test_an_optimizer_of_torch_needs_no_module_of_ones_own() -> None:
+    recipe = load("demo", ["data.text.path=shards", "output=run", "model.path=m", "optimizer.type=torch.optim:SGD"])
+    assert recipe.optimizers().popitem()[1].type == "torch.optim:SGD"
