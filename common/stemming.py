@@ -46,7 +46,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """What decides the words: the versions of `common.words` and of its tables, and the stemmer."""
+        """The versions of `common.words` and of its tables, and the stemmer with its version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 
