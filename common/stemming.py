@@ -1,8 +1,7 @@
 """The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
 
 BM25 takes any `WordFunction`: a function of a text, with a key that names the indexes that are kept of its words. The
-one that commands use is `Words`. Its stemmers are Snowball's, by PyStemmer (extra `search`). Pipelines' workers import
-only `words`.
+one that commands use is `Words`. Stemmers are those of Snowball, by PyStemmer (extra `search`).
 """
 
 import dataclasses
@@ -47,7 +46,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """What decides the words: the versions of `common.words` and of its tables, and the stemmer."""
+        """The versions of `common.words` and of its tables, and the stemmer with its version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 

@@ -22,9 +22,8 @@ def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     from bm25s import stopwords
 
     spelled = [query[start:end] for start, end in places(query)]
-    ignored = getattr(
-        stopwords, f"STOPWORDS_{(getattr(words, 'stemmer', None) or 'en_plus').upper()}", stopwords.STOPWORDS_EN_PLUS
-    )
+    language = getattr(words, "stemmer", None) or "en_plus"
+    ignored = getattr(stopwords, f"STOPWORDS_{language.upper()}", stopwords.STOPWORDS_EN_PLUS)
     telling = [word for word in spelled if word.lower() not in ignored] or spelled
     return {compared for word in telling for compared in words(word)}
 
