@@ -35,13 +35,10 @@ def whole_state(engine: Any) -> State:
         groups.append({**group, "params": numbers})
         state |= {number: {} for number in numbers if flat["state"]}
         for name, value in flat["state"].get(group["params"][0], {}).items():
-            with _kept(part):
-                if value.dim():
-                    part.copy_(value)
-                for index, member in zip(numbers, members, strict=True):
-                    whole = safe_get_full_fp32_param(member) if value.dim() else value.clone()  # not the step count
-                    if world()[0] == 0:
-                        state[index][name] = whole.cpu() if value.dim() else whole
+            is_moment = value.dim() > 0  # else the number of steps
+            wholes = _gathered(value, members, part) if is_moment else [value.clone() for _ in members]
+            for index, whole in zip(numbers, wholes, strict=False):
+                state[index][name] = whole
     return {turn: {"state": state, "param_groups": groups}}
 
 
@@ -60,8 +57,10 @@ def load_state(engine: Any, saved: State) -> None:
         state = dict(next(filter(None, moments), {}))
         for name in [name for name, value in state.items() if value.dim()]:
             with _kept(part):
+                part.zero_()  # the padding too, and parameters without a state
                 for member, values in zip(members, moments, strict=True):
-                    safe_set_full_fp32_param(member, values.get(name, torch.zeros_like(member)))
+                    if name in values:
+                        safe_set_full_fp32_param(member, values[name])
                 state[name] = part.clone()
         if state:
             flat["state"][number] = state
@@ -72,6 +71,18 @@ def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str,
     """Yield (options in a state, parameters, this rank's part of the flat weights) for each parameter group."""
     parts = [group["params"][0].detach() for group in optimizer.param_groups]
     return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
+
+
+def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> list[torch.Tensor]:
+    """Return the moment of each parameter on rank 0, and nothing on the others."""
+    wholes = []
+    with _kept(part):
+        part.copy_(moment)
+        for member in members:
+            whole = safe_get_full_fp32_param(member)  # every rank takes part
+            if world()[0] == 0:
+                wholes.append(whole.cpu())
+    return wholes
 
 
 @contextlib.contextmanager
