@@ -36,7 +36,7 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
 from clearspan.eval import results
-from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
@@ -109,7 +109,9 @@ class Study:
             texts = of_size(part.collection, size)
             yield len(texts.documents), replace(part, collection=texts)
 
-    def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
+    def results(
+        self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]
+    ) -> list[ContestResult]:
         """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
         encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
@@ -229,7 +231,7 @@ def _change(change: Difference) -> dict[str, float]:
     return {"value": change.value, "low": change.low, "high": change.high}
 
 
-def figures(untrained: Sequence[Result], runs: Sequence[Sequence[Result]], way: str) -> dict[str, Any]:
+def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestResult]], way: str) -> dict[str, Any]:
     """Return each system's MRR with its interval, and the difference of the best trained from the best untrained one.
 
     Args:

@@ -32,12 +32,13 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from benchmarks.report import alternating, command, machine, option, publish, tabulated
 from benchmarks.synthetic import config_of
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.span_sampler import SpanConfig
-from clearspan.train.learner import Learner
 from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256

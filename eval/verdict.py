@@ -19,7 +19,7 @@ import numpy as np
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.progress import counted, duration
 from clearspan.common.stemming import Words
-from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
@@ -212,7 +212,7 @@ def judge(
 
 
 def decide(
-    results: Sequence[Result], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
+    results: Sequence[ContestResult], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
 ) -> Verdict:
     """Reach the verdict from the results of the systems.
 
@@ -270,7 +270,9 @@ def decide(
     return replace(verdict, sentence=_sentence(verdict, by_name))
 
 
-def _without_training(best: Result, results: Sequence[Result], examples: Mapping[str, Examples]) -> Result:
+def _without_training(
+    best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
+) -> ContestResult:
     """Return the system to take if training does not pay off: the best untrained one if it is better than BM25 beyond
     noise, else BM25, which needs no model.
     """
@@ -307,7 +309,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 
-def _examples(trained: Result, untrained: Result, contest: Contest) -> list[Example]:
+def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
     """Return queries that the trained system wins most clearly, and then those that it loses."""
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged

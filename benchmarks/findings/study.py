@@ -32,8 +32,8 @@ from clearspan.common.parallel import parallel_map
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
-from clearspan.train.build import build_learner
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, parse_axis
 
 FROZEN = "sts,heldout"

@@ -145,7 +145,7 @@ class VectorWorker:
         return None if self.kind.title_field is None else names.index(self.kind.title_field)
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of texts, which are counted as if each was read."""
+        """Yield the chunks of texts; each chunk counts as a text that was read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )

@@ -237,9 +237,9 @@ class Kept(NamedTuple):
         ids: (n,) int64.
         columns: the token ids of each of an example's texts.
         names: the prepared text of each example, or the first of several; lines: the same as read.
-        sources: where each was read.
-        hashes: of the texts of each, (n, 2 * texts) uint64; (n, 0) if they are not compared.
-        groups: the hash of the group of each, (n, 1) uint64; (n, 0) if rows have none.
+        sources: the file and place that each example was read from.
+        hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if they are not compared.
+        groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have none.
     """
 
     ids: np.ndarray
@@ -351,7 +351,7 @@ class TextWorker(Generic[AnyTextKind]):
         """Yield the examples of parts in record batches of about BATCH_BYTES, which no part is split over.
 
         Args:
-            most: number of examples that a batch holds at most, if no part has more.
+            most: maximum number of examples in a batch, unless a single part has more.
             batch: makes a record batch of examples.
             room: number of examples to reckon with before a part is added, if not its own.
         """

@@ -193,7 +193,7 @@ class Triplets(TextKind):
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
-        """Return the prompt of each of a row's texts; none if there are no prompts."""
+        """Return the prompts of a row's texts, one for each; empty without prompts."""
         if not self.prompts:
             return ()
         first, positive = self.prompts[:2]

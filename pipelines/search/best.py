@@ -20,7 +20,7 @@ class Best:
     """The best rows for n queries, of the blocks added so far.
 
     Args:
-        shifts: what is added to the scores of each query, (n,).
+        shifts: the number that is added to each query's scores, (n,).
         above: scores up to this one are no hits.
     """
 

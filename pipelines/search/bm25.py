@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import BM25, DECIMALS
-from clearspan.common.stemming import Words
-from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.common.stemming import WordFunction
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.index import index_of, save
 from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of
 from clearspan.shards.schema import FIELD
@@ -31,7 +31,7 @@ FREQUENT = 16
 class Index:
     """The BM25 index of texts, mapped into memory. Use `Index.of`."""
 
-    def __init__(self, path: Path, words: Words, num_rows: int) -> None:
+    def __init__(self, path: Path, words: WordFunction, num_rows: int) -> None:
         from safetensors import safe_open
 
         self._file: Any = cast(Any, safe_open(str(path), "np"))
@@ -41,15 +41,13 @@ class Index:
         self._num_rows = num_rows
 
     @classmethod
-    def of(cls, texts: Texts, words: Words) -> "Index":
+    def of(cls, texts: Texts, words: WordFunction) -> "Index":
         """Return the index of texts, which is built if the cache does not hold it.
 
         Raises:
-            PipelineError: a dataset keeps no texts, they hold no word, or the stemmer is not installed.
+            PipelineError: a dataset keeps no texts, or they hold no word.
             ShardError: a shard is damaged.
         """
-        if words.stemmer:
-            check_extra("search", "Stemmer", what=f"--stemmer {words.stemmer}")
         built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
         with index_of(texts.datasets, "bm25", built_by, lambda path: _write(texts, words, path)) as path:
             return cls(path, words, texts.num_rows)
@@ -72,8 +70,8 @@ class Scores:
     """BM25's scores of all rows for n queries.
 
     Args:
-        words: of each query, its words by number, and how often it has them.
-        lists: of each word, the rows that hold it, ascending, and its weights there.
+        words: for each query, the numbers of its words, and their counts.
+        lists: for each word, the rows that contain it, ascending, and its weights there.
     """
 
     def __init__(
@@ -158,7 +156,7 @@ def scale_and_shift(
     return scales, -scales * means
 
 
-def _write(texts: Texts, words: Words, path: Path) -> None:
+def _write(texts: Texts, words: WordFunction, path: Path) -> None:
     """Write the index of texts to a file."""
     index = BM25.of(_texts(texts), "float32", words)
     if not index.vocabulary:

@@ -74,7 +74,7 @@ class RowBlock:
         return RowBlock(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
-        """Return what tells documents of equal ids apart, (rows, 2) int64: of chunks, their file and record.
+        """Return the numbers that distinguish documents of equal ids, (rows, 2) int64: file and record of chunks.
 
         Args:
             codes: numbers of files, to which new ones are added.

@@ -44,7 +44,7 @@ MOST = 0.5
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Return the group of each row, (n,) uint64, by the texts of a unit alone.
+    """Return the group of each row, (n,) uint64, from the texts of one unit only.
 
     Args:
         links: the keys of the unit's texts, in any order, (m,) TEXT.
@@ -139,8 +139,9 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the number of a unit's rows in each group, and an unresolved entry for each name in its last replies, old
-    or new, (n,) SIZE.
+    """Return the number of a unit's rows in each group, and an unresolved entry for each name in the last replies.
+
+    The result is (n,) SIZE; both the old and the new name of a reply count as unresolved.
 
     Args:
         groups: the group of each row, (rows,) uint64.
@@ -156,9 +157,7 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return which entries (n,) SIZE are of a group that may be held out, (n,) bool: resolved, and small beside the
-    rows that are wanted.
-    """
+    """Return a mask of the groups that may be held out, (n,) bool: resolved, and small relative to the wanted rows."""
     _, group = np.unique(sizes["group"], return_inverse=True)
     unresolved = np.bincount(group, sizes["unresolved"]) > 0
     rows = np.bincount(group, sizes["rows"])

@@ -86,7 +86,7 @@ def advice(job: Job, error: Exception) -> str:
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise PipelineError unless two fingerprints differ in their inputs alone."""
+    """Raise PipelineError unless two fingerprints differ in their inputs only."""
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(

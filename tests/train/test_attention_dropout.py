@@ -10,10 +10,10 @@ from transformers import AutoModel, DistilBertConfig, GPT2Config, ModernBertConf
 
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.packing import pack_ids
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import VOCABULARY
 
 SIZE = {"vocab_size": VOCABULARY, "pad_token_id": 1}

@@ -27,13 +27,13 @@ from clearspan.common.encoder.library import load_with_library
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.shards import Dataset
 from clearspan.train import distill
-from clearspan.train.build import build_learner
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import ModelConfig, Recipe, RecipeError
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
+from clearspan.train.start.build_learner import build_learner
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.test_encoder import LENGTHS, padded_hidden, sequences

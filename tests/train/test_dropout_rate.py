@@ -6,10 +6,10 @@ import pytest
 from torch import nn
 from transformers import AutoConfig
 
-from clearspan.train.build_encoder import build_encoder, set_dropout
 from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder, set_dropout
 
 
 def rates(encoder: nn.Module) -> set[float]:

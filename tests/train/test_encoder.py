@@ -19,14 +19,16 @@ from transformers import (
     RobertaConfig,
 )
 
+from clearspan.common.encoder import token_pooling
 from clearspan.common.encoder.attention import PACKED_ATTENTION, ScoreOptions, packed_attention, padded_attention
-from clearspan.common.encoder.packing import pack_ids
+from clearspan.common.encoder.packing import Packed, pack_ids
+from clearspan.common.encoder.poolings import TRAINED
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.build_encoder import add_embeddings
 from clearspan.train.export import save_model
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.start.build_encoder import add_embeddings
 
 SIZE = {
     "vocab_size": 500,
@@ -180,6 +182,24 @@ def test_pooling_equals_pooling_each_sequence(pooling: str) -> None:
     hidden = encoder(packed)
     parts = hidden.split(LENGTHS)
     expected = torch.stack([part.mean(0) if pooling == "mean" else part[0] for part in parts])
+    torch.testing.assert_close(encoder.pool(hidden, packed), expected)
+
+
+def test_another_pooling_is_a_function_and_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the mean of the first and the last state; tests/common/test_former.py holds the table to recipes."""
+
+    def ends(hidden: torch.Tensor, packed: Packed, skipped: int, weights: torch.Tensor | None) -> torch.Tensor:
+        return (token_pooling.first(hidden, packed, skipped) + token_pooling.last(hidden, packed, skipped)) / 2
+
+    config = CONFIGS["roberta"]
+    with pytest.raises(EncoderError, match="pooling 'ends' is not one of mean, cls, lasttoken, weighted"):
+        TrainableEncoder(AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION), "ends")
+    monkeypatch.setitem(token_pooling.FUNCTIONS, "ends", ends)
+    monkeypatch.setattr("clearspan.train.model.encoder.TRAINED", (*TRAINED, "ends"))
+    encoder = TrainableEncoder(AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION), "ends").eval()
+    packed = pack_ids(sequences())
+    hidden = encoder(packed)
+    expected = torch.stack([(part[0] + part[-1]) / 2 for part in hidden.split(LENGTHS)])
     torch.testing.assert_close(encoder.pool(hidden, packed), expected)
 
 

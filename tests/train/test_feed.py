@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.data.stream import StreamState
 from clearspan.train.engine.loop import total_steps
-from clearspan.train.learner import Learner
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import write_dataset
 
 TWO = [

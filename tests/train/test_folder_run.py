@@ -14,7 +14,6 @@ from transformers import AutoModel, RobertaConfig
 
 from clearspan.common.encoder.library import load_with_library
 from clearspan.common.sealed_folder import read_manifest
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.embedding import encode_texts
@@ -22,6 +21,7 @@ from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
 from clearspan.train.model.mlm_head import INDEX
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
-from clearspan.train.learner import Learner
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import run_on_ranks
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.config.options import RecipeError
 from clearspan.train.job import NOTHING_PICKS, notes
-from clearspan.train.learner import Learner
 from clearspan.train.recipe import load_recipe
 from clearspan.train.selection.model_selection import Judge
 from clearspan.train.selection.validation import HeldOutExamples
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed, build_held_out
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import write_dataset
 
 DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs_dropout_prob=0.5"]

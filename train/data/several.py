@@ -1,4 +1,4 @@
-"""Rows with several texts of one sort: columns such as negative, negative_1, ..., of which a step uses a few."""
+"""Rows with several texts of one sort: columns such as negative, negative_1, ...; a step draws some of them."""
 
 from collections.abc import Sequence
 

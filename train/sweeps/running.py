@@ -2,8 +2,8 @@
 
     options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
 
-A run's scores are those of `clearspan eval` on the sweep's tasks, if their data is given, and its best dev score; else
-its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
+A run's scores are its results of `clearspan eval` on the sweep's tasks, if their data is set, and its best dev score;
+else its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
 """
 
 import csv
@@ -171,7 +171,7 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return whether a sweep wrote a table: each of its rows is one of these runs, or a run in a folder beside it."""
+    """Return true if a sweep wrote this table: each row is one of these runs, or a run in a folder beside it."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}

@@ -1,0 +1,45 @@
+"""A command of your own: the longest examples of a dataset. Run this file, or make it a subcommand of `clearspan` by a
+line in `COMMANDS` of clearspan/__main__.py:
+
+    python longest.py data/train --top 3
+"""
+
+import heapq
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
+
+from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.options import Flag, Json
+from clearspan.shards import Dataset, ShardError
+from clearspan.shards.manifest import ManifestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longest(Command):
+    """A field with a `Flag` is an option: its type, its limits, its default and its help."""
+
+    prog: ClassVar[str] = "python longest.py"
+    description: ClassVar[str] = "Print the examples of a dataset with the most tokens."
+    expected: ClassVar[Errors] = (ShardError, ManifestError, OSError)
+
+    folder: Annotated[str, Flag("the dataset's folder", "DIR", positional=True)]
+    top: Annotated[int, Flag("how many examples", "N"), Ge(1)] = 5
+    json: Json = False
+
+    def run(self) -> Result:
+        rows = (row for batch in Dataset(self.folder) for row in batch.select(["id", "tokens"]).to_pylist())
+        lengths = {row["id"]: len(row["tokens"]) for row in rows}
+        longest = heapq.nlargest(self.top, lengths, key=lambda id_: lengths[id_])
+        found = [{"id": id_, "tokens": lengths[id_]} for id_ in longest]
+        return Printed("\n".join("example {id}: {tokens:,} tokens".format(**each) for each in found), json.dumps(found))
+
+
+main = Longest.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())
