@@ -24,6 +24,7 @@ from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
+from clearspan.common.former import RECORDED_POOLINGS
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
@@ -342,7 +343,8 @@ class Collection:
                     f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
                     "search one at a time, or with BM25 alone (--hybrid 0)"
                 )
-        return load_model(self._model_folder, made["model"], made["pooling"], *self.compute[:2])
+        pooling = RECORDED_POOLINGS.get(made["pooling"], made["pooling"])
+        return load_model(self._model_folder, made["model"], pooling, *self.compute[:2])
 
     def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
         """Return the vectors of queries, (n, dim), and the name of the model's similarity.

@@ -200,7 +200,7 @@ def failing(document):
 
 @pytest.mark.guarantee("own-filter")
 def test_a_filter_of_ones_own_is_counted_as_the_built_in_ones(
-    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str]
+    direct, decoded, head: Path, tmp_path: Path, own_module: Callable[[str], str]
 ) -> None:
     module = own_module(OWN)
     texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
@@ -217,6 +217,8 @@ def test_a_filter_of_ones_own_is_counted_as_the_built_in_ones(
     assert found["filtered"]["Shouting_loud"] == 0
     assert found["sums"] == {"Shouting_capitals": sum(gone)}
     assert found["kept"] == sum(not plain_gopher(text.removesuffix("\nBUY NOW")) for text in long)
+    written = [text for (text,) in decoded(tmp_path / "out")]
+    assert len(written) == found["kept"] and not any("BUY NOW" in text for text in written)
     quality = Manifest.load(str(tmp_path / "out")).fingerprint["options"]["quality"]
     assert [each["name"] for each in quality] == [f"{module}:long_enough", f"{module}:Shouting", "gopher"]
     assert [each["version"] for each in quality][1:] == [3, 1]
