@@ -19,10 +19,10 @@ from clearspan.train.draws import seeded
 from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, ModelSource, read_source
-from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.run_folder import other_tokenizer
 from clearspan.train.start.static_start import distilled, rank_weights, split, start
+from clearspan.train.start.token_weights import inverse_frequencies, resized
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 """Parts of the names of rates in a configuration that are not of its base model, or that drop whole layers."""

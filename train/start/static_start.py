@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.model.packing import SpecialTokens
-from clearspan.train.model.token_weights import PASSAGE_TOKENS
+from clearspan.train.start.token_weights import PASSAGE_TOKENS
 
 LETTERS = re.compile(r"(##|[\u0120\u2581])?[^\W_]{2,}(</w>|@@)?")
 """A token of two letters or more, with the marker of its place in a word."""
