@@ -36,13 +36,13 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
 from clearspan.eval import results
-from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import Difference, Examples, difference, figure, interval
@@ -109,10 +109,12 @@ class Study:
             texts = of_size(part.collection, size)
             yield len(texts.documents), replace(part, collection=texts)
 
-    def results(self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]) -> list[Result]:
+    def results(
+        self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]
+    ) -> list[ContestResult]:
         """Return what a model finds, alone and beside BM25."""
         texts = contest.collection
-        encoder = load(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
+        encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
         similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
         return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
@@ -229,7 +231,7 @@ def _change(change: Difference) -> dict[str, float]:
     return {"value": change.value, "low": change.low, "high": change.high}
 
 
-def figures(untrained: Sequence[Result], runs: Sequence[Sequence[Result]], way: str) -> dict[str, Any]:
+def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestResult]], way: str) -> dict[str, Any]:
     """Return each system's MRR with its interval, and the difference of the best trained from the best untrained one.
 
     Args:

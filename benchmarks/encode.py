@@ -37,7 +37,7 @@ from benchmarks.report import (
     tabulated,
     timed,
 )
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 
 LONG_CHARACTERS = 2000
 """The characters of a document's beginning: more than the 256 tokens that all-MiniLM-L6-v2 reads."""
@@ -62,7 +62,7 @@ def beginnings(path: Path, count: int) -> list[str]:
 
 def ours_of(folder: Path, precision: str = "fp32") -> Encode:
     """Return our encoding function of a model folder."""
-    return load(folder, precision=precision).encode
+    return load_folder(folder, precision=precision).encode
 
 
 def theirs_of(folder: Path, batch: int, precision: str = "fp32") -> Encode:

@@ -26,7 +26,7 @@ import clearspan
 from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.common.commands import run_module
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.ranking import BM25, HYBRID_WEIGHT, first, scale_and_shift
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
@@ -71,7 +71,7 @@ def searched(
 def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     """Return the highest scores of each query, computed for all texts at once."""
     batches = [(decoded(batch), batch.column("text").to_pylist()) for batch in Dataset(str(vectors))]
-    encoder = load(model)
+    encoder = load_folder(model)
     dense = encoder.similarity(encoder.encode(queries), np.concatenate([rows for rows, _ in batches]))
     index = BM25.of((text for _, texts in batches for text in texts), "float32")
     words = (BM25.counts(queries, index.vocabulary) @ index.weights.T).toarray()
@@ -87,7 +87,7 @@ def beside_peers(vectors: Path, model: Path, queries: list[str], rounds: int) ->
     import faiss
 
     collection = clearspan.open_collection(vectors, model)
-    of_queries = load(model).encode_query(queries)
+    of_queries = load_folder(model).encode_query(queries)
     of_queries /= np.maximum(np.linalg.norm(of_queries, axis=1, keepdims=True), 1e-12)
     rows = np.concatenate([decoded(batch) for batch in Dataset(str(vectors))])
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

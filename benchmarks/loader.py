@@ -32,12 +32,13 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from benchmarks.report import alternating, command, machine, option, publish, tabulated
 from benchmarks.synthetic import config_of
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.span_sampler import SpanConfig
-from clearspan.train.learner import Learner
 from clearspan.train.model.packing import PackedBlocks
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 
 SPANS = SpanConfig()
 LAYERS, HIDDEN = 4, 256
@@ -106,7 +107,7 @@ class Ours:
         config = {name: getattr(sizes, name) for name in names}
         changes = [f"model.config.{key}={value}" for key, value in config.items()]
         paths = [f"data.text.path={folder}", f"data.text.batch_size={documents}", "output=unused"]
-        recipe = load("declutr-base", ["model.path=null", "model.config=null", *changes, *paths])
+        recipe = load_recipe("declutr-base", ["model.path=null", "model.config=null", *changes, *paths])
         datasets = {"text": Dataset(folder)}
         self.learner: Learner = build_learner(recipe, datasets, 1, static=False)[0]
         self.feed: Feed = build_feed(recipe, datasets, self.learner, 0, 1)

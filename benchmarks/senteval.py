@@ -23,7 +23,7 @@ from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import Scheme
 from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, run_scheme
 from clearspan.eval.models.embed import EmbeddingSimilarity
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.tasks import transfer
 from clearspan.eval.tasks.classification import ClassificationTask
 from clearspan.eval.tasks.task import TaskContext
@@ -116,7 +116,7 @@ def widened(encode: Any, dim: int) -> Any:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    model = load(str(arguments.model))
+    model = load_encoder(str(arguments.model))
     cached = EmbeddingSimilarity(lambda texts: model.encode(texts, progress=True))
     rows = {}
     for dim in arguments.dims:

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from transformers import RobertaForMaskedLM
 
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
-from clearspan.train.build import forward_size
 from clearspan.train.config.options import ALL
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.span_sampler import SpanConfig
-from clearspan.train.learner import Learner
 from clearspan.train.model.chunked_cross_entropy import IGNORED
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.packing import Budget
 from clearspan.train.objectives import Objective, mlm, spans
+from clearspan.train.start.forward_size import forward_size
+from clearspan.train.step.learner import Learner
 
 Batches = dict[str, Batch]
 """One micro-batch, by dataset."""

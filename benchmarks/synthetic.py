@@ -11,7 +11,6 @@ from transformers import RobertaConfig, RobertaForMaskedLM
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import Recipe
 from clearspan.train.data.batch import TokenLists
 from clearspan.train.export import save_model
@@ -21,6 +20,7 @@ from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.objectives import Objective, Setting
 from clearspan.train.recipe import to_yaml
+from clearspan.train.start.build_encoder import build_encoder
 
 AnyObjective = TypeVar("AnyObjective", bound=Objective)
 

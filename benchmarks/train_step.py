@@ -53,8 +53,8 @@ from clearspan.train.config.options import ALL
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.engine.optimization import build_optimizer
 from clearspan.train.engine.tracking import flops_per_token, peak_flops
-from clearspan.train.learner import Learner
 from clearspan.train.objectives import spans
+from clearspan.train.step.learner import Learner
 
 MAX_GRAD_NORM = 1.0
 GIB = 1 << 30

@@ -74,7 +74,7 @@ def parse(data: bytes) -> Tokenizer:
         raise TokenizerError(f"not a tokenizer.json: {error}") from None
 
 
-def load(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> Tokenizer:
+def load_tokenizer(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> Tokenizer:
     """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
 
     Args:

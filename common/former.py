@@ -11,6 +11,10 @@ FORMER = {
     ),
 }
 """What the user wrote -> advice, the end of the error line."""
+RECORDED_POOLINGS = {"cls": "pooler"}
+"""In the record of vectors that a version before 0.1 made: the name of a pooling -> its name today. It goes
+when `cls` comes back with another meaning, since a record of both would be ambiguous.
+"""
 
 
 def advice(word: str) -> str:

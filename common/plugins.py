@@ -59,7 +59,7 @@ def resolve(spec: str) -> Any:
     return value
 
 
-def load(spec: str, expected: Callable[..., T], what: str) -> type[T]:
+def load_class(spec: str, expected: Callable[..., T], what: str) -> type[T]:
     """Return the class that a spec names.
 
     Args:

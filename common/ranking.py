@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.stemming import PLAIN, Words
+from clearspan.common.stemming import PLAIN, WordFunction
 
 if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
@@ -36,7 +36,7 @@ class BM25:
     weights: "csc_array"
 
     @classmethod
-    def of(cls, texts: Iterable[str], dtype: str = "float64", words: Words = PLAIN) -> "BM25":
+    def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
         """Index texts by their `words`. Memory holds the word numbers of all texts."""
         import bm25s
         from scipy.sparse import csc_array
@@ -51,7 +51,7 @@ class BM25:
         return cls(vocabulary, csc_array(tuple(columns), shape=(len(ids), len(vocabulary))))
 
     @staticmethod
-    def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: Words = PLAIN) -> "csr_array":
+    def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: WordFunction = PLAIN) -> "csr_array":
         """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64.
 
         Args:

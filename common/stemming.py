@@ -1,13 +1,14 @@
 """The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
 
-Stemmers are those of Snowball, by PyStemmer (extra `search`). Workers of pipelines import only `words`.
+BM25 takes any `WordFunction`: a function of a text, with a key that names the indexes that are kept of its words. The
+one that commands use is `Words`. Stemmers are those of Snowball, by PyStemmer (extra `search`).
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 from clearspan.common import words as plain
 
@@ -17,6 +18,16 @@ STEMMERS = (
     "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
 )  # fmt: skip
 """Languages whose endings PyStemmer removes."""
+
+
+class WordFunction(Protocol):
+    """A function of a text that returns the words that BM25 compares, which must hold no line break."""
+
+    @property
+    def key(self) -> dict[str, str | int]:
+        """Everything that decides what the words of a text are: names and versions."""
+
+    def __call__(self, text: str) -> list[str]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +46,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Everything that decides what the words of a text are: names and versions."""
+        """The versions of `common.words` and of its tables, and the stemmer with its version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 

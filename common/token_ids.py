@@ -32,7 +32,7 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
     joins with the text.
 
     Args:
-        tokenizer: as `common.fast_tokenizer.load` returns it, without padding.
+        tokenizer: as `common.fast_tokenizer.load_tokenizer` returns it, without padding.
     """
     ids: list[int] = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
     return ids

@@ -1,18 +1,18 @@
 """Find words in texts of any language.
 
-Scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are cut into single
-characters. `regex` knows them, and counts combining marks as parts of a word, which `re` does not.
+Scripts that are written without spaces between words (`common.scripts`) are cut into single characters. A lone ー,
+which lengthens the syllable before it, is no word. `regex` counts combining marks as parts of a word, which `re` does
+not.
 """
 
 import regex
 
+from clearspan.common.scripts import UNSPACED
+
 VERSION = 1
 """Version of what a word is, increased whenever that changes: part of the name of what is kept of words."""
-_WITHOUT_SPACES = "".join(
-    rf"\p{{{script}}}" for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
-)
-_WORD = regex.compile(rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]{{2,}}")
-_UNIT = regex.compile(rf"[{_WITHOUT_SPACES}]|[^\s{_WITHOUT_SPACES}]+")
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}")
+_UNIT = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def words(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.typed import checked
 from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.compare import Comparison, compare_folders
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 
@@ -81,7 +81,7 @@ def load_model(
         raise UsageError(str(error)) from None
     if compute.line:
         print(as_keywords(compute.line), file=sys.stderr)
-    return load(str(model), pooling, compute.precision, compute.device)
+    return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 
 @checked

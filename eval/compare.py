@@ -153,7 +153,10 @@ def terminal(comparison: Comparison) -> str:
     """Return the comparison as text."""
     rows = [
         (
-            *(row.task, row.metric, row.a, row.b),
+            row.task,
+            row.metric,
+            row.a,
+            row.b,
             row.difference if math.isnan(row.difference) else f"{row.difference:+.2f}",
             f"[{cell_text(row.low)}, {cell_text(row.high)}]",
             *("" if math.isnan(p) else f"{p:.4f}" for p in (row.p, row.p_holm)),

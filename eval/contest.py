@@ -1,7 +1,7 @@
 """Contest of a verdict's systems: their ranks, alone and beside BM25, with weights chosen on other queries.
 
     rounds of (queries that choose, queries that are judged) ─┐
-    vectors of a model and of BM25 ───────────────────────────┴──> Result: its weight, a rank for each judged query
+    vectors of a model and of BM25 ───────────────────────────┴> ContestResult: its weight, a rank for each judged query
 
 Held-out titles have one round: the half that picks checkpoints also chooses the weight, and the other half is judged.
 A user's questions are few, so there are two rounds: each half is judged with the weight that the other half chooses.
@@ -25,7 +25,7 @@ BESIDE = " + BM25"
 
 
 @dataclass(frozen=True)
-class Result:
+class ContestResult:
     """A system and its ranks.
 
     Attributes:
@@ -95,13 +95,13 @@ class Contest:
         """The rows of the queries that choose."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
-    def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> Result:
+    def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
         """Return the result of a model, or of BM25, from its vectors of all queries and texts."""
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
-        return Result(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
+        return ContestResult(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
-    def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> Result:
+    def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> ContestResult:
         """Return the result of a model beside BM25, with the weight that each round chooses."""
         choosing = np.unique(self.choosing)
         grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
@@ -114,4 +114,4 @@ class Contest:
         weight = best_weight(grid)
         is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
         chosen_by = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
-        return Result(f"{name}{BESIDE}", f"{about}, beside BM25", is_trained, weight, float(chosen_by), whole)
+        return ContestResult(f"{name}{BESIDE}", f"{about}, beside BM25", is_trained, weight, float(chosen_by), whole)

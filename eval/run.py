@@ -25,7 +25,7 @@ from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
 from clearspan.eval.models.hybrid import Hybrid, encoder_of
 from clearspan.eval.models.lexical import Lexical, is_baseline
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Similarity
 from clearspan.eval.report.html import is_report, write_report
@@ -190,7 +190,8 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
         known: task -> its files, compared with the known copies.
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
-    tasks = ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
+    shown = {task: [each[0], "..."] if len(each) > 1 else each for task, each in remarks.items()}
+    tasks = ", ".join(f"{task} ({', '.join(each)})" for task, each in shown.items() if each)
     if not tasks:
         return []
     return [
@@ -202,12 +203,13 @@ def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
 def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded: "_Tasks") -> Scored:
     results = Results(model=name, spec=spec, skipped=dict(loaded.skipped))
     facts: dict[str, object] = {}
-    prompted, model = None, None
+    model = None
+    prompted = None
     try:
         similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
             of_hybrid = encoder_of(spec)
-            model = load(of_hybrid or spec, request.pooling, compute.precision, compute.device)
+            model = load_encoder(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             prompted = Prompted.of(
                 model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet
             )
@@ -234,7 +236,8 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
             facts["prompts"] = prompted.prompts._asdict()
             ranks = any(loaded.families[task] in RANKED for task in scored)
             unused = model.prompts.unused(QUERY, DOCUMENT) if ranks and not request.prompt_name else ""
-            results.warnings += [unused] if unused else []
+            if unused:
+                results.warnings.append(unused)
     results.environment = environment(
         device=compute.device,
         **facts,

@@ -215,7 +215,8 @@ def holm(ps: Sequence[float]) -> list[float]:
     The correction bounds the probability of any false finding among all of them by the significance level.
     """
     order = sorted(range(len(ps)), key=lambda place: (math.isnan(ps[place]), ps[place]))
-    corrected, largest = [math.nan] * len(ps), 0.0
+    corrected = [math.nan] * len(ps)
+    largest = 0.0
     for rank, place in enumerate(order):
         if not math.isnan(ps[place]):
             largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))

@@ -19,13 +19,13 @@ import numpy as np
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.progress import counted, duration
 from clearspan.common.stemming import Words
-from clearspan.eval.contest import BESIDE, Contest, Result
+from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
 from clearspan.eval.models.hybrid import Beside
 from clearspan.eval.models.lexical import Lexical
-from clearspan.eval.models.load import load
+from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.scores import Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
@@ -192,14 +192,15 @@ def judge(
         task: Task = "titles" if held.are_titles else "crops"
     else:
         held = read_questions(queries, data)
-        contest, task = Contest.crossed(held), "questions"
-    device, precision = (compute or resolve(AUTO, "fp32"))[:2]
+        contest = Contest.crossed(held)
+        task = "questions"
+    compute = compute or resolve(AUTO, "fp32")
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
     results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
-        model = load(entrant.model, None, precision, device)
+        model = load_encoder(entrant.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
         if (seconds := similarity.expected_s(documents)) > SAID_S:
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
@@ -211,7 +212,7 @@ def judge(
 
 
 def decide(
-    results: Sequence[Result], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
+    results: Sequence[ContestResult], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
 ) -> Verdict:
     """Reach the verdict from the results of the systems.
 
@@ -239,7 +240,11 @@ def decide(
     notes = [*warnings]
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
-    word: Word = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference"
+    word: Word = "no difference"
+    if change.low > 0:
+        word = "better"
+    elif change.high < 0:
+        word = "worse"
     if num_queries < FEWEST_DECIDING and word != "no difference":
         word = "no difference"
         notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
@@ -265,7 +270,9 @@ def decide(
     return replace(verdict, sentence=_sentence(verdict, by_name))
 
 
-def _without_training(best: Result, results: Sequence[Result], examples: Mapping[str, Examples]) -> Result:
+def _without_training(
+    best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
+) -> ContestResult:
     """Return the system to take if training does not pay off: the best untrained one if it is better than BM25 beyond
     noise, else BM25, which needs no model.
     """
@@ -302,7 +309,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     return f"take {untrained}: {trained} is {points} it, {interval}{noise}, {place}"
 
 
-def _examples(trained: Result, untrained: Result, contest: Contest) -> list[Example]:
+def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
     """Return queries that the trained system wins most clearly, and then those that it loses."""
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged

@@ -48,7 +48,7 @@ def load_kind(spec: str) -> type[Kind]:
     Raises:
         PluginError: there is no such class, or it does not implement `Kind`.
     """
-    kind = plugins.load(spec, Kind, "a kind of dataset")
+    kind = plugins.load_class(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:
         raise plugins.PluginError(f"{spec}: {kind.name!r} has no columns: call clearspan.shards.schema.register")
     return kind

@@ -1,18 +1,21 @@
 """Extensions of files, shared by planning, readers and labels. They have no letter case: `A.CSV.GZ` is `a.csv.gz`."""
 
+import functools
+
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 """Complete extensions of tars, compressed or not."""
 
 
-def suffixes_of(path: str) -> list[str]:
+@functools.lru_cache(maxsize=256)  # a format after another asks for the same name
+def suffixes_of(path: str) -> tuple[str, ...]:
     """Return the last two extensions of a file's name in small letters, e.g. ".tar" and ".gz"; none for the "._" files
     of macOS.
     """
     name = path.rpartition("/")[2]
     _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
-    return [f".{end.lower()}" for end in ends[-2:]]
+    return tuple(f".{end.lower()}" for end in ends[-2:])
 
 
 def type_suffix(path: str) -> str:

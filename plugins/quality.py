@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clearspan.pipelines.text.filters import Answer, FilteredText
-from clearspan.pipelines.text.segmentation import segment
+from clearspan.pipelines.text.segmentation import BLANK_LINE, segment
 
 WORDS = 50, 100_000
 MEAN_LENGTH = 3, 10
@@ -45,7 +45,6 @@ DUPLICATE_NGRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 """Largest fraction of characters in n-grams that occurred before, by n."""
 BULLETS = ("•", "‣", "◦", "●", "▪", "-", "*")
 ELLIPSES = ("...", "…")
-_PARAGRAPH = re.compile(r"\n\s*\n")
 
 END_MARKS = (".", "!", "?", '"', "”")
 LINE_WORDS = 5
@@ -84,7 +83,7 @@ def _gopher_reason(text: str, is_english: bool) -> str:
         return "stop_words"
     if _has_duplicates(lines):
         return "duplicate_lines"
-    if _has_duplicates(_parts(_PARAGRAPH.split(text))):
+    if _has_duplicates(_parts(BLANK_LINE.split(text))):
         return "duplicate_paragraphs"
     encoded = pa.array(words).dictionary_encode()
     ids = encoded.indices.to_numpy().astype(np.int64)

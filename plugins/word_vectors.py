@@ -220,7 +220,7 @@ class WordVectors(Encoder):
         return means
 
 
-def load(path: Path) -> WordVectors:
+def load_word_vectors(path: Path) -> WordVectors:
     """Load a file of word vectors; see `_open`.
 
     Raises:

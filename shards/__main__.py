@@ -143,7 +143,9 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
             yield f"  {path} {sha256[:16]}"
     for line in classes.summary(classes.names(folder, manifest), manifest.classes):
         yield f"  {line}"
-    figures = ("bytes", "examples", *(["tokens"] if tokenizer else []))
+    figures = ["bytes", "examples"]
+    if tokenizer:
+        figures.append("tokens")
     rows = [(shard.name, *(f"{getattr(shard, figure):,}" for figure in figures)) for shard in manifest.shards]
     yield terminal.table(("shard", *figures), rows, right=range(1, 4))
     if histograms := lengths.text(manifest.lengths):

@@ -51,7 +51,8 @@ def claim(
         return
     remedy = f"choose another --output, or delete {folder}"
     try:
-        record, current = dict(json.loads(old)), json.loads(content)
+        record = dict(json.loads(old))
+        current = json.loads(content)
         lines = [line.removeprefix("fingerprint.") for line in differences(record, current)]
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None

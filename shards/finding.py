@@ -96,7 +96,10 @@ def matches(pattern: str) -> Iterator[str]:
     while named and not os.path.lexists(named):
         named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)
     head, deep, rest = pattern[len(named) :].partition("**")
-    for path in glob.glob(glob.escape(named) + head) or [named] * (not head):  # noqa: PTH207 (keeps strings as they are)
+    paths = glob.glob(glob.escape(named) + head)  # noqa: PTH207 (keeps strings as they are)
+    if not paths and not head:
+        paths = [named]
+    for path in paths:
         if is_below_hidden(path, pattern):
             continue
         if not Path(path).is_dir():

@@ -207,7 +207,8 @@ class Samples(Layout):
             if match["batch"] != batch:
                 if rows:
                     yield self._batch(rows, batch)
-                batch, rows = match["batch"], []
+                batch = match["batch"]
+                rows = []
             if not rows or len(rows[-1]) > len(self.forms):
                 rows.append([int(match["id"], 16)])
             row = rows[-1]

@@ -53,7 +53,8 @@ def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
 def _text(histogram: Mapping[str, int]) -> str:
     """Return the bins from the shortest to the longest, including empty ones."""
     lowest, highest = np.searchsorted(EDGES, [min(map(int, histogram)), max(map(int, histogram))])
-    rows, most = [], max(histogram.values())
+    rows = []
+    most = max(histogram.values())
     for low, high in itertools.pairwise(EDGES[lowest : highest + 2].tolist()):
         count = histogram.get(str(low), 0)
         rows.append((f"{low:,}", f"{high - 1:,}", "#" * -(-WIDTH * count // most), f"{count:,}"))

@@ -273,7 +273,9 @@ class Manifest:
         """Raise ValueError if figures of the manifest contradict each other; `verify` compares them with the shards."""
         is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
         for shard in self.shards:
-            histograms = [*shard.lengths.values(), *([shard.classes] if is_labeled or shard.classes else [])]
+            histograms = list(shard.lengths.values())
+            if is_labeled or shard.classes:
+                histograms.append(shard.classes)
             for histogram in histograms:
                 if not all(NUMBER.fullmatch(number) and count > 0 for number, count in histogram.items()):
                     raise ValueError(f"{shard.name}: its lengths or classes are not numbers of examples")
@@ -284,7 +286,8 @@ class Manifest:
         for name in ("totals", "statistics"):
             if record.get(name) != self.derived.get(name):
                 raise ValueError(f"{name} are not those of the shards: {json.dumps(record.get(name))[:80]}")
-        counts, examples = build(Reconciliation, self.counts), self.totals["examples"]
+        counts = build(Reconciliation, self.counts)
+        examples = self.totals["examples"]
         if counts.read != counts.kept + sum(counts.filtered.values()) + counts.bad:
             raise ValueError(f"read {counts.read} is not the sum of kept, filtered and bad")
         if min(counts.kept, counts.bad, *counts.filtered.values()) < 0:

@@ -94,7 +94,8 @@ def read_resource(folder: str, path: str, sha256: str) -> bytes:
     Raises:
         ShardError: the file is missing, or has another hash.
     """
-    full_path, remedy = storage.join(folder, *path.split("/")), "put it back, or run the pipeline again"
+    full_path = storage.join(folder, *path.split("/"))
+    remedy = "put it back, or run the pipeline again"
     if not storage.exists(full_path):
         raise ShardError(f"{full_path}: the manifest names this file, but it is missing: {remedy}")
     data = storage.read_bytes(full_path)
@@ -154,7 +155,8 @@ class Dataset:
         Raises:
             ShardError: a file of the folder differs from the manifest, or is not in it: a loader would use either.
         """
-        files, local = self.tokenizer.files, Path(self.tokenizer_folder)
+        files = self.tokenizer.files
+        local = Path(self.tokenizer_folder)
         if is_remote := storage.is_remote(self.folder):
             local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
         for name, sha256 in files.items():

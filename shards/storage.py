@@ -65,7 +65,8 @@ def _share_sessions() -> None:
 
     if boto3_client.boto3 is None:
         return
-    make, thread = boto3_client.boto3.session.Session, threading.local()
+    make = boto3_client.boto3.session.Session
+    thread = threading.local()
 
     def session() -> Any:
         if not hasattr(thread, "session"):
@@ -110,7 +111,8 @@ class _Object(io.RawIOBase):
     """Readable stream of an object's bytes."""
 
     def __init__(self, path: str, stream: Any) -> None:
-        self.path, self.stream = path, stream
+        self.path = path
+        self.stream = stream
 
     def readable(self) -> bool:
         return True
@@ -136,7 +138,8 @@ class _Object(io.RawIOBase):
         """Read a range with one request for it, bypassing the buffers of 16 MiB that Beam reads through."""
         stream = getattr(self.stream, "raw", self.stream)
         with _naming(self.path):
-            position, chunk_bytes = stream.tell(), getattr(stream, "_chunk_size", None)
+            position = stream.tell()
+            chunk_bytes = getattr(stream, "_chunk_size", None)
             try:
                 if chunk_bytes:
                     stream._chunk_size = size

@@ -40,7 +40,8 @@ def header(name: str, size: int) -> bytes:
     Raises:
         ValueError: the name is not ASCII of at most 100 characters, or the size is 8 GiB or more.
     """
-    start, digits = name.encode("ascii"), b"%011o" % size
+    start = name.encode("ascii")
+    digits = b"%011o" % size
     if not 0 < len(start) <= MAX_NAME or size > MAX_SIZE:
         raise ValueError(f"{name[: MAX_NAME + 1]!r} of {size:,} bytes: too long or too large for a USTAR header")
     checked = b"%06o" % (_BLANK_SUM + sum(start) + sum(digits))
@@ -66,7 +67,8 @@ def members(stream: Readable) -> Iterator[tuple[str, bytes]]:
     position = 0
     while (block := stream.read(BLOCK)) != bytes(BLOCK):
         try:
-            name, size = block[_NAME].rstrip(b"\0").decode("ascii"), int(block[_SIZE], 8)
+            name = block[_NAME].rstrip(b"\0").decode("ascii")
+            size = int(block[_SIZE], 8)
             is_ours = block == header(name, size)
         except ValueError:
             is_ours = False

@@ -26,7 +26,10 @@ class ShardWriter:
     """Writer of a unit's batches to tars of at most `max_bytes`; a single larger batch is not split and exceeds it."""
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
+        self.spool = spool
+        self.kind = kind
+        self.unit = unit
+        self.max_bytes = max_bytes
         self.finished: list[ShardInfo] = []
         self._file: HashingFile | None = None
         self._contents = Contents()

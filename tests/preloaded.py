@@ -23,12 +23,12 @@ import clearspan.pipelines.kinds.images
 import clearspan.pipelines.kinds.sentences
 import clearspan.pipelines.kinds.triplets
 import clearspan.pipelines.run
-import clearspan.train.build
 import clearspan.train.engine.loop
 import clearspan.train.export
 import clearspan.train.objectives.clear
 import clearspan.train.objectives.mlm
 import clearspan.train.objectives.spans
+import clearspan.train.start.build_learner
 import tests.train.ranks
 
 get_checkpoint_conversion_mapping("roberta")  # builds a table of all architectures, here once for all processes

@@ -18,7 +18,7 @@ from clearspan.eval.contest import Contest
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.scores import Examples
 from clearspan.train.objectives import spans
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
 
 ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
@@ -199,7 +199,7 @@ def test_the_runs_on_a_gpu_are_listed_before_they_run(
 def test_a_run_on_a_gpu_has_a_recipe_that_can_work(name: str, tmp_path: Path) -> None:
     step = cuda_runs.Plan("cuda", tmp_path, []).training(name)
     keys = [word for word in step.words[step.words.index("--recipe=demo") + 1 :] if not word.startswith("--")]
-    recipe = load("demo", keys)
+    recipe = load_recipe("demo", keys)
     assert recipe.training.max_steps == 60 and recipe.output == str(tmp_path / "runs" / name)
 
 

@@ -20,7 +20,7 @@ from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
 from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval.scores import Examples, difference, resampled
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.sweeps.grid import Grid, parse_axis
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
@@ -84,7 +84,7 @@ def test_every_systems_recipe_loads_and_every_claim_compares_two_of_them(tmp_pat
     for name, system in known.items():
         options = systems.recipe(system, {"path": "base"}, 1e-3, tmp_path)
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(options))
-        loaded = load(str(tmp_path / "recipe.yaml"), ["output=run", "training.max_steps=1"])
+        loaded = load_recipe(str(tmp_path / "recipe.yaml"), ["output=run", "training.max_steps=1"])
         assert loaded.objectives.keys() == system.objectives.keys(), name
     for claim in (*claims.CLAIMS, *claims.CONTROLS):
         assert {claim.better, claim.worse} <= known.keys() | systems.TITLES.keys() and claim.group in claims.GROUPS
@@ -205,7 +205,7 @@ def faked(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
     monkeypatch.setattr(study, "run_module", made)
     monkeypatch.setattr(study, "export_untrained", lambda recipe: None)
-    monkeypatch.setattr(study, "load", lambda *_: None)
+    monkeypatch.setattr(study, "load_recipe", lambda *_: None)
     monkeypatch.setattr(study, "collect", lambda *given: made.collected.append(given) or {})
 
     def write_recipe(self: study.Study, name: str, *_: object) -> Path:

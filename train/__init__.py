@@ -1,12 +1,14 @@
 """Train an encoder on shards, on DeepSpeed: several objectives over one packed forward pass.
 
-    config/      YAML and key=value ──> options.Recipe; recipes/ and sweeps/ hold the papers' settings
-    build.py     recipe, shards ──> encoder, objectives, learner, data streams
+    run.py, job.py  the command; one rank's run from top to bottom
+    recipe.py    YAML and key=value ──> a checked Recipe; recipes/ and sweeps/ hold the papers' settings
+    config/      the recipe's sections: options, their ranges, what may change on resume
+    start/       recipe, shards ──> encoder, objectives, learner, data streams; refusals; the dry run's estimate
     data/        shards ──> examples in a fixed order ──> batches on the device
     modalities/  images, clips ──> patches
-    objectives/  batch ──> sequences to encode; encoded sequences ──> loss
-    model/       sequences ──> packed batch ──> encoder ──> vectors and hidden states
-    learner.py   all objectives of a step: one request, one forward, one summed loss
+    objectives/  one file a loss: batch ──> sequences to encode; encoded sequences ──> loss
+    step/        all objectives of a step: their requests, one packed forward, one summed loss; gradient caching
+    model/       packed batch ──> encoder ──> vectors and hidden states; losses
     engine/      the training loop: optimizer, checkpoints, signals, logging
     selection/   dev scores, held-out losses ──> the best checkpoint
     export.py    checkpoint ──> model folder with its card.py

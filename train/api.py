@@ -17,9 +17,9 @@ from typing import Any
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked, conform, problem
+from clearspan.train import recipe as recipes
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
-from clearspan.train.recipe import load, to_file
 from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]
@@ -58,7 +58,7 @@ def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
     Raises:
         RecipeError: there is no such recipe, a key is unknown, or a value cannot work.
     """
-    return load(str(name_or_file), assignments(overrides))
+    return recipes.load_recipe(str(name_or_file), assignments(overrides))
 
 
 @checked
@@ -93,11 +93,11 @@ def train_model(
     """
     changes = assignments(overrides)
     with naming_keywords(), tempfile.TemporaryDirectory() as folder:
-        loaded = load(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
+        loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
-            file.write_bytes(to_file(recipe))
-            loaded = load(str(file), changes)
+            file.write_bytes(recipes.to_file(recipe))
+            loaded = recipes.load_recipe(str(file), changes)
             recipe = file
         if not resume and (state := repeated(loaded)) != "new":
             resume = True

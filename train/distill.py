@@ -82,13 +82,13 @@ class Distill(Command):
 
         name_accelerator()
         from clearspan.shards import Dataset
-        from clearspan.train.build_encoder import build_encoder
         from clearspan.train.card import Origin, facts
         from clearspan.train.config.options import STATIC, ModelConfig, Recipe, check_model
         from clearspan.train.export import check_replaceable, write_folder
         from clearspan.train.model.tokenizer import load_tokenizer
         from clearspan.train.recipe import to_yaml
         from clearspan.train.run_folder import other_tokenizer
+        from clearspan.train.start.build_encoder import build_encoder
 
         folder = self.folder
         check_replaceable(self.output)

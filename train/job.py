@@ -24,7 +24,6 @@ from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
-from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.card import facts
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed
@@ -34,12 +33,14 @@ from clearspan.train.engine.loop import Trainer, total_steps
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, join_ranks
 from clearspan.train.engine.signals import leave_to_rank_0
-from clearspan.train.estimate import describe
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
-from clearspan.train.learner import Learner
-from clearspan.train.recipe import load, to_yaml
+from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
 from clearspan.train.selection.validation import HeldOutExamples
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed, build_held_out
+from clearspan.train.start.estimate import describe
+from clearspan.train.step.learner import Learner
 
 NOTHING_PICKS = (
     "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
@@ -97,7 +98,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     Raises:
         RecipeError: the recipe cannot work with its data, model or device.
     """
-    recipe = load(name_or_file, overrides)
+    recipe = load_recipe(name_or_file, overrides)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     precision = resolve_precision(recipe, resume)

@@ -37,7 +37,7 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
         PluginError: there is no class `module:Class`, or it does not meet the contract.
     """
     if name not in names(package):
-        return plugins.load(name, base, what)
+        return plugins.load_class(name, base, what)
     module = importlib.import_module(f"{package}.{name}")
     classes = (
         value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__

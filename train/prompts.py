@@ -26,9 +26,10 @@ def prompt_tokens(dataset: Dataset) -> dict[str, int]:
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}
-    from clearspan.common.fast_tokenizer import load  # a machine that trains on other texts may lack gigatoken
+    # A machine that trains on other texts may lack gigatoken.
+    from clearspan.common.fast_tokenizer import load_tokenizer
 
-    tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
+    tokenizer = load_tokenizer((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
     return {column: number for column, prompt in prompts.items() if (number := len(leading_ids(tokenizer, prompt)))}
 
 

@@ -39,7 +39,7 @@ WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, followed by that hash: a run replaces only a file that a run wrote."""
 
 
-def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by its name or from a file, with `key=value` overrides such as `data.text.batch_size=32`.
 
     A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes; a
@@ -84,7 +84,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
         if key.endswith(".type") and ":" in str(value) and value not in named:
             raise RecipeError(f"{path}: its run has {key} {value}, which this recipe does not name: start a new run")
     with naming(str(path)):
-        return load(str(path))
+        return load_recipe(str(path))
 
 
 def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:

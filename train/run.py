@@ -94,9 +94,9 @@ def check(options: Training) -> None:
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
-    from clearspan.train.recipe import load
+    from clearspan.train.recipe import load_recipe
 
-    recipe = load(options.recipe, options.overrides)
+    recipe = load_recipe(options.recipe, options.overrides)
     for data in recipe.data.values():
         Dataset(data.path)
     run_folder.check(recipe, options.resume)

@@ -32,8 +32,8 @@ from clearspan.common.parallel import parallel_map
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset
-from clearspan.train.build import build_learner
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, parse_axis
 
 FROZEN = "sts,heldout"
@@ -158,7 +158,7 @@ class Study:
         line = [f"--recipe={base}", "training.seed=1", f"output={self.base.parent}", "--resume", "--quiet"]
         if not (self.base / "model.safetensors").is_file():
             run_module("clearspan.train", line)
-        export_untrained(load(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
+        export_untrained(load_recipe(str(base), ["training.seed=1", f"output={self.work / UNTRAINED}"]))
         data = self.link_data()
         parallel_map(lambda each: self.score(*each, data), list(self.baselines().items()), self.at_once)
         for name, system in self.systems.items():
@@ -216,7 +216,7 @@ class Study:
         write_text(
             path, yaml.safe_dump({**options, "training": {**options["training"], "max_steps": 1}}, sort_keys=False)
         )
-        loaded = load(str(path), ["output=unused"])
+        loaded = load_recipe(str(path), ["output=unused"])
         read = {key: Dataset(data.path) for key, data in loaded.data.items()}
         _, _, sizes = build_learner(loaded, read, 1, False)
         tokens = scale.pretraining_tokens if base else scale.tokens

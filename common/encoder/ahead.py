@@ -43,7 +43,8 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
         characters += len(text)
         if len(window) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
             yield window
-            window, characters = [], 0
+            window = []
+            characters = 0
     if window:
         yield window
 

@@ -70,7 +70,8 @@ def packed_attention(
     unsupported["a bias of positions in"] = position_bias is not None and position_bias.shape[-1] != packed.longest
     for name in (name for name, is_given in unsupported.items() if is_given):
         raise NotImplementedError(f"its attention has {name} the scores, which packed attention does not support")
-    causal, group = bool(getattr(module, "is_causal", False)), query.shape[1] // key.shape[1]
+    causal = bool(getattr(module, "is_causal", False))
+    group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout) and position_bias is None:
@@ -151,7 +152,8 @@ def unfused_attention(
         q, k, v: (N, heads, L, d).
         mask: as `ScoreOptions.mask` returns it.
     """
-    shape, scaling = q.shape, q.shape[-1] ** -0.5 if scaling is None else scaling
+    shape = q.shape
+    scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
     products = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scaling)
     if mask is not None and mask.dtype == torch.bool:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> Iterator[slice]:
     """Yield slices of consecutive rows with at most `batch_tokens` tokens in all; a longer row gets its own slice."""
-    ends, first = np.cumsum(lengths, dtype=np.int64), 0
+    ends = np.cumsum(lengths, dtype=np.int64)
+    first = 0
     while first < len(lengths):
         before = ends[first - 1] if first else 0
         last = max(first + 1, int(np.searchsorted(ends, before + batch_tokens, side="right")))

@@ -67,7 +67,8 @@ class Cache:
     """
 
     def __init__(self, folder: Path, dim: int) -> None:
-        self._folder, self._dim = folder, dim
+        self._folder = folder
+        self._dim = dim
         self.blocks: list[Rows] = []
         self.takes = True
         self.warnings: list[str] = []
@@ -79,7 +80,8 @@ class Cache:
             paths = sorted(folder.glob(f"[!.]*{_HASHES}"), reverse=True)
             remove_temporaries(folder, older_than_s=kept.STALE_S)
         except OSError as error:
-            paths, self.takes = [], False
+            paths = []
+            self.takes = False
             self.warnings.append(
                 f"{folder} cannot be used as a cache of embeddings ({error.strerror}): all are computed again"
             )
@@ -133,7 +135,8 @@ class Cache:
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether rows, by their places in `_entries`, match their checksums, (len(places),); warn of others."""
         starts = np.cumsum([0, *map(len, self.blocks)])
-        numbers, whole = self._order[places], np.zeros(len(places), bool)
+        numbers = self._order[places]
+        whole = np.zeros(len(places), bool)
         block_of = np.searchsorted(starts, numbers, side="right") - 1
         for block in np.unique(block_of):
             mine = np.flatnonzero(block_of == block)
@@ -155,7 +158,8 @@ class Cache:
         if not self.takes or not len(rows):
             return rows
         path = self._folder / f"{time.time_ns():020d}-{os.getpid()}{_HASHES}"
-        content, entries = np.ascontiguousarray(rows, "<f4"), np.empty(len(rows), _ENTRY)
+        content = np.ascontiguousarray(rows, "<f4")
+        entries = np.empty(len(rows), _ENTRY)
         entries["hash"] = _hashes(texts)
         entries["checksum"] = kept.checksums(content, _keys(entries))
         try:

@@ -15,7 +15,8 @@ VALUES = 1 << 16
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
     """Return a random bool mask, False with probability p (0 < p < 1), and the factor that scales the kept values."""
-    dropped, count = min(round(p * VALUES), VALUES - 1), math.prod(shape)
+    dropped = min(round(p * VALUES), VALUES - 1)
+    count = math.prod(shape)
     drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-count // 4),)).view(torch.int16)
     return (drawn[:count] >= dropped - VALUES // 2).view(shape), VALUES / (VALUES - dropped)
 

@@ -62,7 +62,8 @@ class Embedder:
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
-        self._encode, self._cache = encode, cache
+        self._encode = encode
+        self._cache = cache
         self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
@@ -127,8 +128,9 @@ class Embedder:
         warnings = [f"{num} of {self.num_texts} embeddings {problem}" for num, problem in kinds if num]
         if self.constant:
             texts, different = self.constant
+            embeddings = "embedding" if different == 1 else "embeddings"
             warnings.append(
-                f"{texts:,} different texts have {different:,} different embedding{'s' * (different > 1)}: the model "
+                f"{texts:,} different texts have {different:,} different {embeddings}: the model "
                 "is (nearly) constant, so its scores say nothing: it may have collapsed in training, or be damaged"
             )
         return warnings + (self._cache.warnings if self._cache else [])

@@ -7,7 +7,7 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 
 
-def load(
+def load_folder(
     folder: Path,
     pooling: str | None = None,
     device: str = "cpu",
@@ -18,16 +18,16 @@ def load(
     A static model on a CPU is loaded by `static`, which ignores `precision`; `library` loads any other model.
 
     Args:
-        pooling, device, precision: as in `library.load`.
+        pooling, device, precision: as in `load_with_library`.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
     """
     if device == "cpu" and not pooling and static.reads(folder):
-        return static.load(folder)
+        return static.load_static(folder)
     from clearspan.common.encoder import library  # imports torch, which takes seconds
 
-    return library.load(folder, pooling, device, precision)
+    return library.load_with_library(folder, pooling, device, precision)
 
 
 def device_of(folder: Path, device: str) -> str:

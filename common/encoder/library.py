@@ -69,7 +69,9 @@ class Model(FolderEncoder):
     ) -> None:
         dim = int(modules.get_embedding_dimension())  # after `truncate_dim`, which may be larger
         super().__init__(folder, dim, modules.similarity_fn_name, settings, LIBRARIES)
-        self.modules, self.packed, first = modules, packed, modules[0]
+        self.modules = modules
+        self.packed = packed
+        first = modules[0]
         self.reader = LibraryReader(first, self.name) if isinstance(first, Transformer) else None
         self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
 
@@ -120,7 +122,7 @@ class Model(FolderEncoder):
         return super()._count_tokens(texts) if self.reader is None else self.reader.count(texts).tolist()
 
 
-def load(
+def load_with_library(
     folder: Path,
     pooling: str | None = None,
     device: str = "cpu",
@@ -238,6 +240,7 @@ def _check(transformer: Transformer, folder: Path) -> None:
     transformer.tokenizer.padding_side = "right"
     if longest := max_tokens(transformer.model):
         transformer.max_seq_length = min(transformer.max_seq_length, longest)
-    limit, special = transformer.max_seq_length, transformer.tokenizer.num_special_tokens_to_add()
+    limit = transformer.max_seq_length
+    special = transformer.tokenizer.num_special_tokens_to_add()
     if limit <= special:
         raise EncoderError(f"{folder}: takes {limit} tokens, {special} of them special: none is left for text")

@@ -38,7 +38,8 @@ class ModelServer:
     """Server of a model for the processes that connect to a listener."""
 
     def __init__(self, model: Model, listener: Listener) -> None:
-        self._model, self._listener = model, listener
+        self._model = model
+        self._listener = listener
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -96,7 +97,8 @@ class ModelServer:
 
     def _do(self, request: _Request) -> None:
         """Answer any request but `ids`, at once and completely."""
-        message, model = request.message, self._model
+        message = request.message
+        model = self._model
         try:
             if message["do"] == "describe":
                 reader = model.reader.described() if model.packed and model.reader and model.reader.is_fast else None

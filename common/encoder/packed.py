@@ -59,7 +59,8 @@ class PackedTransformer:
         self.model: Any = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
         self.model.set_attn_implementation(PACKED_ATTENTION)
         replace_linear(self.model)
-        self._current, self._first_position = relative.adapt(self.model), first_position(model)
+        self._current = relative.adapt(self.model)
+        self._first_position = first_position(model)
 
     def __call__(self, packed: Packed) -> Tensor:
         """Return the states of a packed batch, (T, h)."""
@@ -158,9 +159,10 @@ class PackedModel:
             return self._forward.through_head(hidden, packed)
         if isinstance(self._pooling, FirstLast):
             return pooled(hidden, packed, "mean")
-        modes, skipped = self._pooling.pooling_mode, 0 if self._pooling.include_prompt else prompt_tokens
+        mode = self._pooling.pooling_mode
+        modes = (mode,) if isinstance(mode, str) else mode
+        skipped = 0 if self._pooling.include_prompt else prompt_tokens
         weights = None if self._weights is None else self._weights(packed.ids)[:, 0].float()
-        modes = (modes,) if isinstance(modes, str) else modes
         return torch.cat([pooled(hidden, packed, mode, skipped, weights) for mode in modes], dim=1)
 
 

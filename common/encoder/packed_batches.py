@@ -35,7 +35,8 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
     if ids.device.type != "cpu":
         ids = ids.long() if len(ids) else ids.new_zeros(1).long()
         return embed(pack(ids, _filled(lengths, len(ids))))[: len(lengths)]
-    order, ends = np.argsort(lengths, kind="stable"), np.cumsum(lengths, dtype=np.int64)
+    order = np.argsort(lengths, kind="stable")
+    ends = np.cumsum(lengths, dtype=np.int64)
     out = torch.empty((len(lengths), dim))
     for batch in batches_in_order(lengths[order], CPU_TOKENS):
         rows = order[batch]

@@ -68,9 +68,11 @@ def pack(ids: Tensor, lengths: NDArray[np.integer[Any]]) -> Packed:
         ids: (T,) int64, with special tokens.
         lengths: (N,), the lengths of the sequences, on the host.
     """
-    device, host = ids.device, torch.from_numpy(lengths.astype(np.int64))
+    device = ids.device
+    host = torch.from_numpy(lengths.astype(np.int64))
     sizes = (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
-    ends, numbers = sizes.cumsum(0), torch.arange(len(lengths), device=device)
+    ends = sizes.cumsum(0)
+    numbers = torch.arange(len(lengths), device=device)
     sequence = torch.repeat_interleave(numbers, sizes, output_size=len(ids))
     return Packed(
         ids=ids,

@@ -37,7 +37,8 @@ class FirstLast(nn.Module):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add `sentence_embedding`, float32 (texts, dim), to the features."""
-        layers, mask = features["all_layer_embeddings"], features["attention_mask"].unsqueeze(-1).float()
+        layers = features["all_layer_embeddings"]
+        mask = features["attention_mask"].unsqueeze(-1).float()
         both = (layers[1].float() + layers[-1].float()) / 2
         features["sentence_embedding"] = (both * mask).sum(1) / mask.sum(1).clamp(min=1)
         return features

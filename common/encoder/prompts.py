@@ -102,7 +102,13 @@ class Prompts:
         Raises:
             EncoderError: the model has no prompt of a name.
         """
-        query, document, other = {0: (None,) * 3, 1: (*names,) * 3, 2: (*names, None)}[len(names)]
+        query: str | None = None
+        document: str | None = None
+        other: str | None = None
+        if len(names) == 1:
+            query = document = other = names[0]
+        elif names:
+            query, document = names
         return Sides(self.of_side(QUERY, query), self.of_side(DOCUMENT, document), self.of_side(OTHER, other))
 
     def unused(self, *sides: Side) -> str:

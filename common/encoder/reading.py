@@ -43,7 +43,8 @@ class LibraryReader(TokenReader):
         self._transformer = transformer
         self._around = _around(self._tokenizer) if has_backend else None
         self.is_fast = self._around is not None and not transformer.processing_kwargs
-        self.is_fast = self.is_fast and self._agrees()
+        if self.is_fast:  # set before, as `_agrees` reads prompts the faster way
+            self.is_fast = self._agrees()
 
     @property
     def limit(self) -> int:
@@ -96,9 +97,12 @@ class LibraryReader(TokenReader):
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
         """Return the same as `read`, by the library's own function."""
         # One more token than the model reads shows that a text is longer.
-        whole_texts, longest = [prompt + text for text in texts], self.limit + 1
+        whole_texts = [prompt + text for text in texts]
+        longest = self.limit + 1
         lengths = self._library_lengths(whole_texts, truncation=True, max_length=longest)
-        order, prompt_tokens, ids = np.argsort(lengths, kind="stable"), 0, [np.empty(0, np.int32)] * len(texts)
+        order = np.argsort(lengths, kind="stable")
+        prompt_tokens = 0
+        ids = [np.empty(0, np.int32)] * len(texts)
         for first in range(0, len(texts), TOGETHER):
             rows = order[first : first + TOGETHER].tolist()
             features = self._transformer.preprocess([texts[row] for row in rows], prompt=prompt or None)

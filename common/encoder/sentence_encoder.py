@@ -116,7 +116,7 @@ class Embedded(NamedTuple):
 
 
 class FolderEncoder(Encoder):
-    """An encoder of a model folder, as `common.encoder.folder.load` returns it.
+    """An encoder of a model folder, as `common.encoder.folder.load_folder` returns it.
 
     Args:
         settings: everything that affects the embeddings, except the folder's files and the prompt.
@@ -134,9 +134,13 @@ class FolderEncoder(Encoder):
     def __init__(
         self, folder: Path, dim: int, similarity_name: str, settings: Mapping[str, str], libraries: Sequence[str]
     ) -> None:
-        self.folder, self.name, self.dim = folder, model_name(folder), dim
-        self.similarity_name, self.prompts = similarity_name, Prompts.read(folder)
-        self._settings, self._libraries = dict(settings), libraries
+        self.folder = folder
+        self.name = model_name(folder)
+        self.dim = dim
+        self.similarity_name = similarity_name
+        self.prompts = Prompts.read(folder)
+        self._settings = dict(settings)
+        self._libraries = libraries
 
     @functools.cached_property
     def fingerprint(self) -> str | None:

@@ -51,8 +51,10 @@ def reads(folder: Path) -> bool:
     modules = read_modules(folder)
     if [module.kind for module in modules] not in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
         return False
-    if any((path := module.folder / "config.json").is_file() and _reads_tokens(path) for module in modules[1:]):
-        return False
+    for module in modules[1:]:
+        settings = module.folder / "config.json"
+        if settings.is_file() and _reads_tokens(settings):
+            return False
     table = modules[0].folder
     try:
         with safe_open(table / "model.safetensors", "np") as file:
@@ -87,8 +89,10 @@ class StaticEncoder(FolderEncoder):
         dim = min(config.get("truncate_dim") or table.shape[1], table.shape[1])
         name = config.get("similarity_fn_name")
         super().__init__(folder, dim, name if name in SIMILARITIES else "cosine", SPECIAL_TOKENS, LIBRARIES)
-        self._tokenizer, self._normalize = tokenizer, normalize
-        self._most_tokens, self._counter = most_tokens, counter or tokenizer
+        self._tokenizer = tokenizer
+        self._normalize = normalize
+        self._most_tokens = most_tokens
+        self._counter = counter or tokenizer
         self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
@@ -117,7 +121,8 @@ class StaticEncoder(FolderEncoder):
         """Return the mean vector of each text's tokens, (len(ids), width) float32; zeros for a text without tokens."""
         from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
 
-        lengths, ones = ids.lengths, np.ones(len(ids.values), np.float32)
+        lengths = ids.lengths
+        ones = np.ones(len(ids.values), np.float32)
         counts = csr_array((ones, ids.values, ids.offsets), shape=(len(ids), len(self._table)))
         counts.sum_duplicates()  # in place: a frequent token is read once, and its sum has no rounding error
         means: NDArray[np.float32] = counts @ self._table
@@ -129,14 +134,14 @@ class StaticEncoder(FolderEncoder):
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
 
-            metric = {"euclidean": "euclidean", "manhattan": "cityblock"}[self.similarity_name]
+            metric = "cityblock" if self.similarity_name == "manhattan" else "euclidean"
             return np.asarray(-cdist(left, right, metric), np.float32)
         if self.similarity_name == "cosine":
             left, right = _unit(left), _unit(right)
         return np.asarray(left @ right.T, np.float32)
 
 
-def load(folder: Path) -> StaticEncoder:
+def load_static(folder: Path) -> StaticEncoder:
     """Load a folder that `reads` accepts.
 
     Raises:
@@ -153,13 +158,15 @@ def load(folder: Path) -> StaticEncoder:
         if not is_finite or not table.size:
             raise EncoderError(f"{first}: {WEIGHT} holds a NaN or an infinity: {MEND}")
         config = read_inference(folder)
-        tokenizer_json, prompts = (first / "tokenizer.json").read_bytes(), Prompts.read(folder)
-        tokenizer = fast_tokenizer.load(tokenizer_json, truncates=True, prompts=prompts.texts.values())
+        tokenizer_json = (first / "tokenizer.json").read_bytes()
+        prompts = Prompts.read(folder)
+        tokenizer = fast_tokenizer.load_tokenizer(tokenizer_json, truncates=True, prompts=prompts.texts.values())
         check_tokenizer(first, tokenizer.get_vocab(), len(table))
         ids = FastTokenizer(tokenizer, np.int32)
-        longest, counter = (tokenizer.truncation or {}).get("max_length"), None
+        longest = (tokenizer.truncation or {}).get("max_length")
+        counter = None
         if longest:
-            whole = fast_tokenizer.load(tokenizer_json, prompts=prompts.texts.values())
+            whole = fast_tokenizer.load_tokenizer(tokenizer_json, prompts=prompts.texts.values())
             counter = FastTokenizer(whole, np.int32)
         model = StaticEncoder(folder, ids, table, len(modules) > 1, config, longest, counter)
         model.encode(["a text", "another text to try it on"])

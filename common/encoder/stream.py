@@ -44,13 +44,15 @@ def embed(
         batch_tokens: largest number of tokens of a batch; a longer text has a batch of its own.
         progress: show a progress bar.
     """
-    vectors, row = np.empty((len(texts), model.dim), np.float32), 0
+    vectors = np.empty((len(texts), model.dim), np.float32)
+    row = 0
     with TokenBar(texts, not progress) as bar:
 
         def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
             nonlocal row
             bar.read(window, tokens)
-            rows = slice(row, row := row + len(tokens))
+            rows = slice(row, row + len(tokens))
+            row = rows.stop
             return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
 
         embedded = list(ahead.embed_windows(reader, started, ahead.windows(texts), prompt))
@@ -92,7 +94,8 @@ class Window:
         vectors = np.empty((len(tokens), model.dim), np.float32) if vectors is None else vectors
         self._embedded = Embedded(vectors, tokens.is_truncated)
         self._order = np.argsort(-tokens.lengths, kind="stable")  # longest first: what needs most memory fails first
-        ordered, lengths = Ragged(tokens.ids, bounds(tokens.lengths)).take(self._order), tokens.lengths[self._order]
+        ordered = Ragged(tokens.ids, bounds(tokens.lengths)).take(self._order)
+        lengths = tokens.lengths[self._order]
         is_host = model.device.type == "cpu"
         ids = torch.from_numpy(ordered.values)
         if not is_host:
@@ -149,6 +152,7 @@ class TokenBar(ProgressBar):
         if self.disable:
             return
         characters = sum(map(len, window))
-        self._left, self._characters = self._left - characters, self._characters + characters
+        self._left -= characters
+        self._characters += characters
         self._tokens += len(tokens.ids)
         self.total = self._tokens + self._left * self._tokens // max(self._characters, 1)

@@ -30,7 +30,8 @@ def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | No
     Args:
         skipped: tokens at the beginning of each sequence that do not count, unless the sequence has no others.
     """
-    starts, lengths = packed.cu_seqlens[: packed.num_sequences].long(), packed.cu_seqlens.diff()[: packed.num_sequences]
+    starts = packed.cu_seqlens[: packed.num_sequences].long()
+    lengths = packed.cu_seqlens.diff()[: packed.num_sequences]
     rows = starts + torch.where(lengths > skipped, skipped, 0) if skipped else starts
     return hidden[rows.clamp(max=len(hidden) - 1)].float() * (lengths[:, None] > 0)
 
@@ -44,7 +45,8 @@ def last(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | Non
 
 def maximum(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the largest value of each dimension over each sequence's states."""
-    counts, lengths = packed.positions >= skipped, packed.cu_seqlens.diff().long()
+    counts = packed.positions >= skipped
+    lengths = packed.cu_seqlens.diff().long()
     return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[: packed.num_sequences]
 
 
@@ -84,7 +86,8 @@ def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights:
 
 def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:
     """Return the sum of each sequence's states times factors (T,), divided by the factors' sum, or by its root."""
-    n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
+    n = packed.num_sequences
+    lengths = packed.cu_seqlens.diff().long()
     factors = factors.float()
     summed = _reduced(hidden * factors[:, None], lengths, "sum")
     # The library divides by the sum of all weights, those of a prompt too.

@@ -83,8 +83,11 @@ class TokenReader:
     """
 
     def __init__(self, tokenizer: Any, post_processing: PostProcessing | None, num_embeddings: int, name: str) -> None:
-        self._tokenizer, self._post_processing = tokenizer, post_processing
-        self._num_embeddings, self._name, self.lock = num_embeddings, name, threading.RLock()
+        self._tokenizer = tokenizer
+        self._post_processing = post_processing
+        self._num_embeddings = num_embeddings
+        self._name = name
+        self.lock = threading.RLock()
 
     @classmethod
     def of(cls, description: dict[str, Any]) -> "TokenReader":
@@ -148,7 +151,8 @@ class TokenReader:
     def _prompt_tokens(self, prompt: str) -> int:
         """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
         ids = self._read([prompt], "").ids
-        return len(ids) - bool(len(ids) and ids[-1] in self.post_processing.special)
+        ends_special = len(ids) > 0 and ids[-1] in self.post_processing.special
+        return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts, without special tokens and truncation."""
@@ -178,10 +182,12 @@ def _between(content: Ragged, before: list[int], after: list[int]) -> Ragged:
     if not before and not after:
         return content
     offsets = bounds(content.lengths + len(before) + len(after))
-    values, is_content = np.empty(offsets[-1], np.int32), np.ones(offsets[-1], bool)
+    values = np.empty(offsets[-1], np.int32)
+    is_content = np.ones(offsets[-1], bool)
     places = [(offsets[:-1] + at, token) for at, token in enumerate(before)]
     places += [(offsets[1:] - at, token) for at, token in enumerate(reversed(after), 1)]
     for rows, token in places:
-        values[rows], is_content[rows] = token, False
+        values[rows] = token
+        is_content[rows] = False
     values[is_content] = content.values
     return Ragged(values, offsets)

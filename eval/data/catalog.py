@@ -127,7 +127,8 @@ def compared(path: Path, file: File | None = None) -> Compared:
     """
     ends = (path.parts[-n:] for n in range(len(path.parts), 0, -1))
     file = file or next((_known()[end] for end in ends if end in _known()), File(""))
-    digest, num_rows = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    num_rows = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines):
             digest.update(line)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.common.fast_tokenizer import TokenizerError, load
+from clearspan.common.fast_tokenizer import TokenizerError, load_tokenizer
 from clearspan.common.records import DataError
 from clearspan.common.token_ids import without_prompt
 from clearspan.shards import Dataset, ShardError, keyed
@@ -43,7 +43,9 @@ class DatasetTexts:
     """
 
     def __init__(self, folder: str | Path, limit: int, few_shards: bool = False) -> None:
-        self.folder, self._limit, self._few_shards = str(folder), limit, few_shards
+        self.folder = str(folder)
+        self._limit = limit
+        self._few_shards = few_shards
         try:
             self._dataset = Dataset(folder)
             kind = self._dataset.kind
@@ -51,7 +53,7 @@ class DatasetTexts:
                 raise DataError(f"{folder}: holds {kind.name}, not text: give documents, sentences or triplets")
             self._prompts = self._dataset.manifest.prompts
             tokenizer = (self._dataset.local_tokenizer() / "tokenizer.json").read_bytes()
-            self.tokenizer = load(tokenizer, prompts=self._prompts.values())
+            self.tokenizer = load_tokenizer(tokenizer, prompts=self._prompts.values())
         except (ManifestError, ShardError, TokenizerError) as error:
             raise DataError(str(error)) from None
 

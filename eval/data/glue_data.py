@@ -64,7 +64,10 @@ def read_glue(path: Path, layout: GlueColumns) -> Labeled:
         MissingDataError: the file does not exist.
         DataError: the header lacks a column, a row is malformed, or there is no row.
     """
-    columns, texts, labels, num_broken = list(layout.header), [], [], 0
+    columns = list(layout.header)
+    texts = []
+    labels = []
+    num_broken = 0
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if not columns:

@@ -153,11 +153,14 @@ def read_dataset(
 def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
     """Return the texts of the held-out part of a dataset, and of the dataset itself."""
     part = DatasetTexts(folder, most_ranked)
-    held, trained, num_texts = lowest(part), [], len(part)
+    held = lowest(part)
+    trained = []
+    num_texts = len(part)
     files: tuple[Path, ...] = (Path(folder) / MANIFEST,)
     if training is not None:
         rest = DatasetTexts(training, most_ranked - len(held), few_shards=most_ranked < MOST_RANKED)
-        trained, num_texts = list(rest), num_texts + len(rest)
+        trained = list(rest)
+        num_texts = num_texts + len(rest)
         files = (*files, Path(training) / MANIFEST)
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 

@@ -64,7 +64,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
             missing.append(query.place)
         else:
             answered.setdefault(same_text.digest(query.text), (query.text, set()))[1].add(place)
-    named = ", ".join(missing[:NAMED]) + ", ..." * (len(missing) > NAMED)
+    named = ", ".join([*missing[:NAMED], "..."] if len(missing) > NAMED else missing)
     if not answered:
         raise DataError(f"{path}: no answer is a text of {whole} ({named}): give the texts as the dataset's inputs do")
     relevant = [np.array(sorted(positions), np.int64) for _, positions in answered.values()]

@@ -88,12 +88,14 @@ def read_pairs(path: Path) -> ScoredPairs:
     separator = "\t" if is_tsv else ","
     rows = []
     expected = f"two sentences and a score, separated by {'TABs' if is_tsv else 'commas'}"
-    width, is_first = 3, True
+    width = 3
+    is_first = True
     for number, fields in csv_rows(path):
         if not any(fields) and len(fields) < 2:
             continue
         if is_first and len(fields) >= 3 and _SCORE_COLUMN & set(fields[2].lower().replace("_", " ").split()):
-            width, expected = len(fields), f"{len(fields)} fields, as in the header"
+            width = len(fields)
+            expected = f"{len(fields)} fields, as in the header"
         elif len(fields) != width:
             raise DataError(
                 f"{path}:{number}: expected {expected}, found {len(fields)} fields: {head(separator.join(fields))}"

@@ -40,7 +40,9 @@ class _Layer:
     def __init__(self, weights: Tensor, optimizer: str) -> None:
         self.weights = weights
         self.optimizer = optimizer
-        self.mean, self.square, self.scratch = torch.zeros_like(weights), torch.zeros_like(weights), weights.clone()
+        self.mean = torch.zeros_like(weights)
+        self.square = torch.zeros_like(weights)
+        self.scratch = weights.clone()
 
     def keep(self, at: tuple[Tensor, Tensor]) -> None:
         """Drop all fits except those at these folds and L2 values."""

@@ -200,7 +200,10 @@ class _Cohort:
         seed: int,
         drawn: Tensor,
     ) -> None:
-        self.classifiers, self.labels, self.splits, self.settings = fits, labels, splits, settings
+        self.classifiers = fits
+        self.labels = labels
+        self.splits = splits
+        self.settings = settings
         self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
         self.orders: dict[tuple[int, int], np.random.RandomState] = {}
         self.dropout_generators: dict[tuple[int, int], torch.Generator] = {}

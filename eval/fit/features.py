@@ -52,7 +52,10 @@ class PairRows:
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)
-        self._table, self._left, self._right, self._parts = table, left, right, parts
+        self._table = table
+        self._left = left
+        self._right = right
+        self._parts = parts
 
     def __len__(self) -> int:
         return len(self._left)

@@ -188,7 +188,8 @@ def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> 
 def _quiet() -> Iterator[None]:
     """Keep stdout free for results: accelerate imports DeepSpeed, whose log goes to stdout."""
     log = logging.getLogger("DeepSpeed")
-    was_disabled, log.disabled = log.disabled, True
+    was_disabled = log.disabled
+    log.disabled = True
     try:
         with quiet_transformers(), contextlib.redirect_stdout(sys.stderr):
             yield

@@ -80,7 +80,8 @@ def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -
     Raises:
         ValueError: there are too few examples for the folds; see `folds.too_few`.
     """
-    problem, values = trainer.problem, np.array(grid)
+    problem = trainer.problem
+    values = np.array(grid)
     seed = _NESTED_SEED if scheme == "nested" else trainer.seed
 
     def folds(rows: Ints) -> list[tuple[Ints, Ints]]:
@@ -95,7 +96,8 @@ def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -
     chosen = dev.argmax(axis=1)
     slots = chosen  # SentEval fits again for `split` too, which gives the same weights
     if scheme != "split":
-        fits, slots = trainer.fit([Fold(rows) for rows, _ in tested], values[chosen][:, None]), np.zeros_like(chosen)
+        fits = trainer.fit([Fold(rows) for rows, _ in tested], values[chosen][:, None])
+        slots = np.zeros_like(chosen)
     predicted = [fits.predict(problem.features, rows, i, slots[i]) for i, (_, rows) in enumerate(tested)]
     shares = [np.mean(classes == problem.labels[rows]) for classes, (_, rows) in zip(predicted, tested, strict=True)]
     accuracies = _percent(shares) if scheme == "nested" else 100 * np.array(shares)

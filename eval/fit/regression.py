@@ -78,20 +78,26 @@ def train(
         scores: (n,), 0 to 5.
         dev_features, dev_scores: the same for dev.
     """
-    rows, targets = _with_ones(features), score_distributions(scores)
+    rows = _with_ones(features)
+    targets = score_distributions(scores)
     dev_rows = _with_ones(dev_features)
     order = np.random.RandomState(seed)
     (layer,), _ = initial_layers(features.shape[1], 0, len(SCORES), seed)
     adam = _Adam(np.ascontiguousarray(layer[:, : rows.shape[1]].detach().numpy()))
-    best, best_passes, passes = adam.weights.copy(), 0, 0
-    highest, failed = -1.0, 0
+    best = adam.weights.copy()
+    best_passes = 0
+    passes = 0
+    highest = -1.0
+    failed = 0
     while passes <= _MOST_PASSES and failed <= _TENACITY:
         for _ in range(_PASSES_A_CHECK):
             _one_pass(adam, rows, targets, order.permutation(len(rows)))
         passes += _PASSES_A_CHECK
         pearson = _pearson(_probabilities(dev_rows, adam.weights) @ SCORES, dev_scores)
         if pearson > highest:
-            best, best_passes, highest = adam.weights.copy(), passes, pearson
+            best = adam.weights.copy()
+            best_passes = passes
+            highest = pearson
         else:
             failed += 1
     return Regressor(best, passes, best_passes)

@@ -142,7 +142,8 @@ class Hybrid(Similarity):
     def __init__(self, model: Similarity, weight: float | None = None) -> None:
         self.is_given = weight is not None
         self._weight = HYBRID_WEIGHT if weight is None else weight
-        self._model, self._words = model, Lexical("bm25")
+        self._model = model
+        self._words = Lexical("bm25")
         self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
     def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from clearspan.common.ranking import BM25
-from clearspan.common.stemming import PLAIN, Words
+from clearspan.common.stemming import PLAIN, WordFunction
 from clearspan.common.words import words
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
 
@@ -41,8 +41,9 @@ class Lexical(Similarity):
         of: splits a text into the words that BM25 compares; the other baselines ignore it.
     """
 
-    def __init__(self, name: str, of: Words = PLAIN) -> None:
-        self.name, self._of = name, of
+    def __init__(self, name: str, of: WordFunction = PLAIN) -> None:
+        self.name = name
+        self._of = of
         self.measure = "BM25 score" if name == "bm25" else "cosine"
         self.settings = {"fitted_on": "this task's texts"}
 
@@ -59,7 +60,8 @@ class Lexical(Similarity):
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         fitted = self._fit(list(place))
-        queries, documents = fitted.queries(list(place)), fitted.documents
+        queries = fitted.queries(list(place))
+        documents = fitted.documents
         similarities = {}
         for name, sides in subsets.items():
             left, right = (np.array([place[text] for text in side], np.int64) for side in sides)
@@ -68,7 +70,7 @@ class Lexical(Similarity):
         return similarities
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
-        if not any(words(text) for text in documents):
+        if not any((self._of if self.name == "bm25" else words)(text) for text in documents):
             raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
         return _bm25(documents, self._of) if self.name == "bm25" else BASELINES[self.name](documents)
 
@@ -82,7 +84,7 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
     return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
 
 
-def _bm25(documents: Sequence[str], of: Words = PLAIN) -> _Fitted:
+def _bm25(documents: Sequence[str], of: WordFunction = PLAIN) -> _Fitted:
     """Return a query's counts of words and a document's weights, whose product is BM25's score."""
     index = BM25.of(documents, words=of)
     return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, of), index.weights.tocsr())

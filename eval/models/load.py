@@ -23,7 +23,7 @@ from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
-WORD_VECTORS = "clearspan.plugins.word_vectors:load"
+WORD_VECTORS = "clearspan.plugins.word_vectors:load_word_vectors"
 """The plug-in that reads files of word vectors."""
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
@@ -43,7 +43,8 @@ class FunctionEncoder(Encoder):
     fingerprint = None
 
     def __init__(self, name: str, function: Callable[[list[str]], Any]) -> None:
-        self.name, self._function = name, function
+        self.name = name
+        self._function = function
         self.dim = 0
         self.dim = self._call(TRIAL).shape[1]
 
@@ -93,7 +94,7 @@ def _array(rows: Any) -> NDArray[Any]:
     return np.asarray(rows)
 
 
-def load(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
+def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
     """Load a model.
 
     Args:
@@ -111,7 +112,7 @@ def load(spec: str, pooling: str | None = None, precision: str = "fp32", device:
     if problem := misnamed(spec):
         raise EncoderError(f"{spec!r}: {problem}")
     if path.is_dir():
-        return folder.load(path, pooling, device, precision)
+        return folder.load_folder(path, pooling, device, precision)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
         raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")

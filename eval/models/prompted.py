@@ -36,7 +36,8 @@ class Prompted(Similarity):
 
     def __init__(self, prompts: Sides, embedder: Callable[[str], EmbeddingSimilarity]) -> None:
         by_prompt = {prompt: embedder(prompt) for prompt in dict.fromkeys(prompts)}
-        self.prompts, self.embedders = prompts, list(by_prompt.values())
+        self.prompts = prompts
+        self.embedders = list(by_prompt.values())
         self._queries, self._documents, self._others = (by_prompt[prompt] for prompt in prompts)
 
     @classmethod
@@ -69,7 +70,8 @@ class Prompted(Similarity):
 
     def expected_s(self, documents: Sequence[str]) -> float:
         """Return the estimated seconds to embed the documents, from a few of them; 0 if they are cached."""
-        sample, embedder = documents[:: max(1, len(documents) // NUM_TIMED)], self._documents
+        sample = documents[:: max(1, len(documents) // NUM_TIMED)]
+        embedder = self._documents
         embedder.embed(sample[:2])  # the first call of a model is slower
         seconds, num_texts = embedder.encode_s, embedder.num_texts
         embedder.embed(sample[: NUM_TIMED + 2])

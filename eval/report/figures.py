@@ -85,7 +85,12 @@ Figure = Bars | Curves
 def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[ScoreBar]:
     """Return rows sorted by their value, undefined ones last; equal ones keep their order."""
     sign = -1 if more_is_better else 1
-    return sorted(rows, key=lambda row: (math.isnan(row.value), 0 if math.isnan(row.value) else sign * row.value))
+
+    def order(row: ScoreBar) -> tuple[bool, float]:
+        is_undefined = math.isnan(row.value)
+        return is_undefined, 0 if is_undefined else sign * row.value
+
+    return sorted(rows, key=order)
 
 
 def drawn(figure: Figure) -> dict[str, Any]:
@@ -139,7 +144,9 @@ class _Scale(NamedTuple):
     @classmethod
     def of(cls, values: Iterable[float], zero: bool) -> "_Scale":
         """Return the range of the finite values, with zero if asked, never empty."""
-        finite = [value for value in values if math.isfinite(value)] + [0.0] * zero
+        finite = [value for value in values if math.isfinite(value)]
+        if zero:
+            finite.append(0.0)
         low, high = min(finite, default=0.0), max(finite, default=0.0)
         return cls(low, high if high > low else low + 1)
 
@@ -154,14 +161,19 @@ class _Scale(NamedTuple):
 
 def _anchor(at: float) -> str:
     """Return the SVG text anchor for a position in percent, so that the text stays within the figure."""
-    return "start" if at < 4 else "end" if at > 96 else "middle"
+    if at < 4:
+        return "start"
+    if at > 96:
+        return "end"
+    return "middle"
 
 
 def _bars(figure: Bars) -> dict[str, Any]:
     scale = _Scale.of((number for row in figure.rows for number in (row.value, row.low, row.high)), zero=True)
     rows = []
     for number, row in enumerate(figure.rows):
-        is_known, has_interval = math.isfinite(row.value), math.isfinite(row.low) and math.isfinite(row.high)
+        is_known = math.isfinite(row.value)
+        has_interval = math.isfinite(row.low) and math.isfinite(row.high)
         start, end = sorted((scale.at(0), scale.at(row.value if is_known else 0)))
         name = shortened(printable(row.name))
         rows.append(
@@ -174,10 +186,11 @@ def _bars(figure: Bars) -> dict[str, Any]:
             }
         )  # fmt: skip
     height = len(rows) * _ROW
+    label_height = _LABEL if figure.unit else 0
     summary = "; ".join(score_text(row) for row in figure.rows)
     return {
         "kind": "bars", "rows": rows, "ticks": scale.ticks(), "unit": figure.unit, "plot": height,
-        "height": height + _AXIS + _LABEL * bool(figure.unit), "caption": figure.caption,
+        "height": height + _AXIS + label_height, "caption": figure.caption,
         "label": ": ".join(filter(None, (figure.caption or figure.unit, summary))),
     }  # fmt: skip
 

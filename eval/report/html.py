@@ -87,7 +87,8 @@ def _environment() -> "jinja2.Environment":
 
 def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
     """Return a section as the template reads it; add its anchor and its subsections' anchors to `anchors`."""
-    anchor = stem = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
+    stem = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
+    anchor = stem
     number = 1
     while anchor in anchors:
         number += 1

@@ -78,7 +78,8 @@ def sentence(summary: ScoreSummary) -> str:
 def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
     (name,) = summary.names
     if len(tasks) == 1:
-        bar, counts = _bars(summary, tasks[0])[0], summary.of(tasks[0])[name].counts
+        bar = _bars(summary, tasks[0])[0]
+        counts = summary.of(tasks[0])[name].counts
         interval = f" [{bar.low:.1f}, {bar.high:.1f}]" if math.isfinite(bar.low) else ""
         score = " ".join(filter(None, (f"{_value(bar.value)}{interval}", among(counts))))
         return f"{name}: {metric_name(summary.main(tasks[0]))} {score}."
@@ -95,7 +96,8 @@ def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
 
 def _of_task(summary: ScoreSummary, task: str) -> str:
     """Return the sentence on several models and one task."""
-    metric, pair = metric_name(summary.main(task)), compared(summary, task)
+    metric = metric_name(summary.main(task))
+    pair = compared(summary, task)
     if pair is None:
         return f"No model has a defined {metric} on {task}."
     best, other = pair.best.results.model, pair.other.results.model
@@ -186,7 +188,8 @@ def _of_model(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
 
 def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
     """Return the main score of each model on a task, best first."""
-    rows, main = _bars(summary, task), summary.main(task)
+    rows = _bars(summary, task)
+    main = summary.main(task)
     best = rows[0].value if len(rows) > 1 else math.nan
     number = among(next(iter(summary.of(task).values())).counts)
     sense = "%" if in_percent(main) else "less is better"

@@ -127,14 +127,17 @@ def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
 
 def report_sections(summary: ScoreSummary) -> list[Section]:
     """Return the report's sections: the summary first, data and environment last."""
-    notes = [_NOTE] if any(not in_percent(metric) for task, metric in summary.figures if task != AVERAGE) else []
-    notes = [*(notes or [_PERCENT]), _INTERVALS, *([_SEVERAL] if len(summary.scored) > 1 else [])]
+    all_in_percent = all(in_percent(metric) for task, metric in summary.figures if task != AVERAGE)
+    notes = [_PERCENT if all_in_percent else _NOTE, _INTERVALS]
+    if len(summary.scored) > 1:
+        notes.append(_SEVERAL)
+    sections = []
     figures = score_figures(summary)
-    sections = [
-        *([Section("Summary", figures=figures)] if figures else []),
-        Section("Models", tables=[model_table(summary)]),
-        Section("Scores", "\n\n".join([" ".join(notes), *summary.incomplete]), [figures_table(summary)]),
-    ]
+    if figures:
+        sections.append(Section("Summary", figures=figures))
+    sections.append(Section("Models", tables=[model_table(summary)]))
+    text = "\n\n".join([" ".join(notes), *summary.incomplete])
+    sections.append(Section("Scores", text, [figures_table(summary)]))
     if differences := differences_table(summary):
         sections.append(Section("Differences", _DIFFERENCES.format(summary.names[0]), [differences]))
     ranked = [task for family in RANKED for task, of in summary.families.items() if of == family]
@@ -180,7 +183,8 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     """Return a folded section of everything known of a task, with its main figure beside the heading."""
-    by_model, main = summary.of(task), summary.main(task)
+    by_model = summary.of(task)
+    main = summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
     counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
     scores = Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)
@@ -228,7 +232,9 @@ def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, .
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _difference_cell(change: Difference | None) -> Cell:

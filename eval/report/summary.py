@@ -62,8 +62,11 @@ class ScoreSummary:
     @property
     def figures(self) -> list[tuple[str, str]]:
         """Return a summary's rows: (task, metric) of each headline figure, then (AVERAGE, name) of each average."""
-        headline = [(task, metric) for task in self.families for of in self.of(task).values() for metric in of.headline]
-        return list(dict.fromkeys(headline)) + [(AVERAGE, name) for name in self.averages]
+        headline: dict[tuple[str, str], None] = {}  # in the order of tasks, each once
+        for task in self.families:
+            for scores in self.of(task).values():
+                headline |= dict.fromkeys((task, metric) for metric in scores.headline)
+        return list(headline) + [(AVERAGE, name) for name in self.averages]
 
     @property
     def averages(self) -> list[str]:

@@ -36,4 +36,5 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
 
 
 def _text(cell: Cell, notes: bool) -> str:
-    return "*" * cell.strong + cell_text(cell if notes else cell.value)
+    text = cell_text(cell if notes else cell.value)
+    return f"*{text}" if cell.strong else text

@@ -34,8 +34,11 @@ class TextTable:
 
 def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
     """Return the published rows followed by one row per model, with the paper's number of decimals."""
-    rows, metrics = list(table.rows), _metrics_note(table)
-    notes = [*table.notes, *([f"by metric: {metrics}"] if metrics else [])]
+    rows = list(table.rows)
+    metrics = _metrics_note(table)
+    notes = list(table.notes)
+    if metrics:
+        notes.append(f"by metric: {metrics}")
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
@@ -59,7 +62,8 @@ def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
     if column.minus:
         head, row = column.minus
         minuend = next(other for other in table.columns if other.head == head)
-        value, published = _cell(minuend, table, model), table.cell(row, head)
+        value = _cell(minuend, table, model)
+        published = table.cell(row, head)
         return value - published if isinstance(value, float) and isinstance(published, float) else None
     value = model.environment.get(column.environment) if column.environment else None
     return value if isinstance(value, int | float) else None
@@ -109,23 +113,25 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
 
 def formatted(grid: TextTable, form: str) -> str:
     """Format a table: text, Markdown, or LaTeX with `booktabs` (`\\usepackage{booktabs}`); notes below."""
-    rows, last = [], ""
+    rows = []
+    last = ""
     for line in grid.lines:
         if line.group not in ("", last):
             group = f"[{line.group}]" if form == "text" else line.group  # LaTeX takes a bracket for a length
-            rows.append([group, *[""] * len(line.cells)])
+            rows.append([group] + [""] * len(line.cells))
         rows.append([line.name, *map(str, line.cells)])
         last = line.group
     notes = [f"note: {note}" for note in grid.notes]
     if form == "text":
         return "\n".join([printable(grid.title), *text_table(Table(grid.header, rows)), *map(printable, notes)]) + "\n"
     mark = _markdown if form == "markdown" else printable
-    align = ("left", *["right"] * (len(grid.header) - 1))
+    align = ["left"] + ["right"] * (len(grid.header) - 1)
     cells = [[mark(cell) for cell in row] for row in (grid.header, *rows)]
     table = tabulate(cells[1:], cells[0], FORMATS[form], disable_numparse=True, colalign=align)
     table = re.sub("[Δ∆]", r"$\\Delta$", table) if form == "latex" else table
     before = "% " if form == "latex" else ""
-    title, notes = before + mark(grid.title), [(before or "- ") + mark(note) for note in notes]
+    title = before + mark(grid.title)
+    notes = [(before or "- ") + mark(note) for note in notes]
     return "\n".join([title, "", table, "", *notes]).rstrip() + "\n"
 
 

@@ -66,7 +66,8 @@ def load(data: Path) -> Loaded:
     for name, path in parts.items():
         for suffix, held in heldout_data.read_all(path).items():
             settings = {"crop_seed": SEED}
-            title, counts = f"{name}{suffix}", held.counts
+            title = f"{name}{suffix}"
+            counts = held.counts
             tasks.append(
                 HeldOutTask(title, held.collection, held.files, HEADLINE, counts, held.text, settings, held.picking)
             )

@@ -96,6 +96,7 @@ FAMILY = Family(
 def _read(data: Path, task: str) -> RelatednessTask:
     splits, files = read_all_splits(data, task)
     for pairs, file in zip(splits.values(), files, strict=True):
-        if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
+        outside = pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]
+        if len(outside):
             raise DataError(f"{file}: a score is {outside[0]:g}, outside 0 to 5: restore the original")
     return RelatednessTask(f"{task}-finetune", {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files)

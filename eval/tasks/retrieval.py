@@ -153,11 +153,14 @@ class RetrievalTask:
 
         Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
         """
-        texts, itself = self.collection, self.collection.itself
+        texts = self.collection
+        itself = self.collection.itself
         queries, documents, chosen = self.vectors(run)
         num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)
-        main = self.headline[0] if self.headline else "map" if self.collection.candidates else "ndcg@10"
+        main = "map" if self.collection.candidates else "ndcg@10"
+        if self.headline:
+            main = self.headline[0]
         examples = {key: Examples.of("mean", ranked.figures[key]) for key in self.headline or (main, "mrr")}
         scores = ranked.scores() | {key: figure(values) for key, values in examples.items()}
         details = Details(self.text, list(self._neighbors(ranked, run.embedder.measure)), self._answers(ranked))
@@ -202,7 +205,8 @@ class RetrievalTask:
                 for position, score in nearest
             ]
             header = ("relevant at rank", "nearest", "second", "third")[: 1 + len(cells)]
-            named = f"relevant{f', 1 of {len(relevant)}' * (len(relevant) > 1)}: {_cut(texts.documents[relevant[0]])}"
+            several = f", 1 of {len(relevant)}" if len(relevant) > 1 else ""
+            named = f"relevant{several}: {_cut(texts.documents[relevant[0]])}"
             yield Table(header, [(rank, *cells)], f"{self.name}: {_cut(texts.queries[query])}\n{named}", names=0)
 
 

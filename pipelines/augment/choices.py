@@ -1,6 +1,6 @@
 """Uniform random choices for many keys at once: a subset of n items, a permutation, spans that do not overlap.
 
-A choice depends on its key alone: items are sorted by their keyed draws (`shards.keyed`).
+A choice depends only on its key: items are sorted by their keyed draws (`shards.keyed`).
 """
 
 from collections.abc import Iterator

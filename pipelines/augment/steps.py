@@ -53,10 +53,12 @@ class Proportions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (number := self.del_spans) * self.del_span > 1 + 1e-9:
-            raise ValueError(f"--del-spans {number}: spans of {self.del_span} are more than a whole sentence")
-        if 2 * (number := self.reorder_pairs) * self.reorder_span > 1 + 1e-9:
-            raise ValueError(f"--reorder-pairs {number}: pairs of spans of {self.reorder_span} exceed the sentence")
+        if self.del_spans * self.del_span > 1 + 1e-9:
+            raise ValueError(f"--del-spans {self.del_spans}: spans of {self.del_span} are more than a whole sentence")
+        if 2 * self.reorder_pairs * self.reorder_span > 1 + 1e-9:
+            raise ValueError(
+                f"--reorder-pairs {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the sentence"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,7 +221,8 @@ class Augmenter:
 
     def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Delete spans, each with a fraction of the sentence's units (Figure 2b)."""
-        options, units = self.augmentation, self._units(sentences, self.special)
+        options = self.augmentation
+        units = self._units(sentences, self.special)
         totals = _deletable(options.del_spans * options.del_span, units.counts)
         spans = spans_of(keys, units.counts, totals, np.minimum(options.del_spans, totals))
         deleted = np.zeros(len(units.free), bool)
@@ -231,7 +234,8 @@ class Augmenter:
 
         Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
         """
-        options, units = self.augmentation, self._units(sentences, self.unmoved)
+        options = self.augmentation
+        units = self._units(sentences, self.unmoved)
         counts = units.counts
         wanted = fraction_of(2 * options.reorder_pairs * options.reorder_span, counts)
         totals = np.where(counts > 1, np.clip(wanted, 2, np.maximum(counts, 2)), 0)
@@ -258,7 +262,8 @@ class Augmenter:
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
         assert self.table is not None
-        values, options = sentences.tokens.values, self.table.options
+        values = sentences.tokens.values
+        options = self.table.options
         units = _Units.of(sentences, True, self.special)
         entries = self._entries(values, units)
         candidates = np.flatnonzero(entries >= 0)
@@ -272,7 +277,8 @@ class Augmenter:
         draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
         first = self.table.first_option[entry]
         option = first + keyed.shift(draws, 33) % (self.table.first_option[entry + 1] - first)
-        starts, lengths = units.starts[:-1].copy(), units.lengths
+        starts = units.starts[:-1].copy()
+        lengths = units.lengths
         starts[words] = len(values) + options.offsets[option]
         lengths[words] = options.lengths[option]
         pool = np.concatenate([values, options.values.astype(values.dtype, copy=False)])
@@ -313,7 +319,8 @@ def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
 
 def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Pair the spans of each sentence, in a random order, two by two; return the partner of each span."""
-    partner, first = np.empty(numbers.sum(), np.int64), bounds(numbers)
+    partner = np.empty(numbers.sum(), np.int64)
+    first = bounds(numbers)
     for rows, order in shuffled(keys, numbers):
         left, right = order[:, ::2], order[:, 1::2]
         paired = 2 * np.arange(left.shape[1]) < numbers[rows, None]

@@ -104,7 +104,11 @@ def inflection(word: str, known: Container[str]) -> str:
         stem = word.removesuffix(ending)
         if len(word) - len(stem) and len(stem) >= SHORTEST_STEM:
             undoubled = stem[:-1] if stem[-1] == stem[-2] else stem
-            y = f"{stem[:-1]}y" if stem[-1] == "i" else f"{stem[:-2]}y" if stem.endswith("ie") else stem
+            y = stem
+            if stem.endswith("i"):
+                y = f"{stem[:-1]}y"
+            elif stem.endswith("ie"):
+                y = f"{stem[:-2]}y"
             if any(base in known for base in (stem, f"{stem}e", undoubled, y, stem.removesuffix("e"))):
                 return ending
     return ""
@@ -195,7 +199,8 @@ def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, t
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
-    start, encoded = len(before), {}
+    start = len(before)
+    encoded = {}
     encodings = tokenizer.encode_batch_fast([context + text for text in texts], add_special_tokens=False)
     for text, encoding in zip(texts, encodings, strict=True):
         ids = encoding.ids

@@ -6,7 +6,7 @@ A token starts a word if it begins with a space (byte-level BPE, SentencePiece),
 (WordPiece), follows an end-of-word mark (BPE with such a suffix) or a special token, or if letters and digits meet
 other signs; with a vocabulary of words (WordLevel), always. A token that is only a space belongs to the next token, and
 the unknown token counts as letters. "don't" is one word, "film's" two, with either apostrophe; consecutive other signs
-are one word. In scripts without spaces between words (Chinese, Japanese, Thai, ...) each token is a word.
+are one word. In scripts without spaces between words (`common.scripts`) each token is a word.
 """
 
 import json
@@ -18,17 +18,12 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from clearspan.common.scripts import is_unspaced
+
+VERSION = 2
+"""Version of where words start, increased whenever that changes: part of the fingerprint of stored views."""
 _LETTER, _SIGN, _SPACE, _IDEOGRAPH, _SPECIAL, _INSIDE = range(6)
 """Classes of characters. _INSIDE: bytes of a character that begins in an earlier token."""
-_UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x17FF),  # Khmer
-    (0x3040, 0x31FF),  # Kana, Bopomofo
-    (0x3400, 0x9FFF),  # Han
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
-)
 _METASPACE = "\u2581"
 _APOSTROPHE, _APOSTROPHE_HEAD, _APOSTROPHE_TAIL, _CONTRACTED, _S = range(1, 6)
 """Roles of tokens in a contraction (don't). Byte-level BPE mostly splits the typographic apostrophe in two."""
@@ -167,6 +162,6 @@ def _kind(data: bytes) -> int:
         return _SIGN if data[0] in (0xE2, 0xF0) else _IDEOGRAPH if 0xE3 <= data[0] <= 0xE9 else _LETTER
     if character.isspace():
         return _SPACE
-    if any(low <= ord(character) <= high for low, high in _UNSPACED):
+    if is_unspaced(character):
         return _IDEOGRAPH
     return _LETTER if unicodedata.category(character)[0] in "LMN" else _SIGN

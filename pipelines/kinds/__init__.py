@@ -175,11 +175,13 @@ class Kind(Options, ABC):
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
         """Return what shapes the dataset: the kind, its options, and the sha256 of its files."""
-        options, folder = self.options(), f"{FILES_FOLDER}/"
+        options = self.options()
+        folder = f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         if files:
             options["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        cls, name = type(self), self.command or self.name
+        cls = type(self)
+        name = self.command or self.name
         is_own = not cls.__module__.startswith(f"{__name__}.")
         return {"kind": f"{cls.__module__}:{cls.__qualname__}" if is_own else name, "options": options}
 
@@ -207,8 +209,9 @@ class Kind(Options, ABC):
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
         mend = counts.complaint() if main == "bad" else MENDS.get(main, "")
-        details = dropped + longest + (counts.lacking and f"; {counts.lacking}")
-        return f"none of {counts.read:,} {self.name} is kept: {details}{mend and ': '}{mend}"
+        lacking = f"; {counts.lacking}" if counts.lacking else ""
+        line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
+        return f"{line}: {mend}" if mend else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return extra lines for the summary, from the fingerprint and the sums over all units."""

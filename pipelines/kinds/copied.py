@@ -45,7 +45,7 @@ class Copied:
         self._ends = np.cumsum([shard.examples for shard in self._dataset.shards], dtype=np.int64)
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
-        """Return the row of each id in the dataset, -1 for one that is not there, (n,) int64."""
+        """Return the row of each id in the dataset, -1 for an id that is missing, (n,) int64."""
         wanted = np.array(ids, np.int64)
         places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
         return np.where(self._ids[places] == wanted, self._rows[places], -1)
@@ -57,7 +57,8 @@ class Copied:
             ShardError: a shard is damaged.
         """
         order = np.argsort(rows, kind="stable")
-        wanted, parts = rows[order], list[pa.RecordBatch]()
+        wanted = rows[order]
+        parts = list[pa.RecordBatch]()
         for number in np.unique(np.searchsorted(self._ends, wanted, side="right")):
             shard = self._dataset.shards[number]
             first = int(self._ends[number]) - shard.examples

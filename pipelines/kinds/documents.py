@@ -48,7 +48,8 @@ class Documents(TextKind):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (EMPTY, "short_bytes", "short_tokens", *(["long_tokens"] if self.max_tokens else []), *super().reasons)
+        long = ["long_tokens"] if self.max_tokens else []
+        return (EMPTY, "short_bytes", "short_tokens", *long, *super().reasons)
 
     def options(self) -> dict[str, Any]:
         return {"min_tokens": self.min_tokens, "max_tokens": self.max_tokens, **super().options()}

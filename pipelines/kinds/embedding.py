@@ -80,7 +80,9 @@ class _Window:
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
         """Return a window; `old` has the vectors that are known."""
         inputs = [text.model_input for text in texts]
-        new, known, table = list(dict.fromkeys(inputs)), list[str](), None
+        new = list(dict.fromkeys(inputs))
+        known = list[str]()
+        table = None
         if old is not None:
             rows = old.rows([text_id(text.encode()) for text in new])
             known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
@@ -143,14 +145,14 @@ class VectorWorker:
         return None if self.kind.title_field is None else names.index(self.kind.title_field)
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of texts, which are counted as if each was read."""
+        """Yield the chunks of texts; each chunk counts as a text that was read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )
         prompt = self.kind.prompt
         for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            titles = [text.title and chunker.fitting(prompt, text.title) for text in window]
-            before = [prompt + (title and f"{title} ") for title in titles]
+            titles = [chunker.fitting(prompt, text.title) if text.title else "" for text in window]
+            before = [f"{prompt}{title} " if title else prompt for title in titles]
             spans = chunker.chunks([text.text for text in window], before)
             tally.counts.count("documents", len(window))
             for text, title, parts in zip(window, titles, spans, strict=True):
@@ -164,8 +166,10 @@ class VectorWorker:
     def _examples(self, window: _Window, made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
         number = len(window.new)
-        is_finite, truncated = np.ones(len(window.place), bool), np.zeros(len(window.place), bool)
-        table, truncated[:number] = window.known, made.truncated
+        is_finite = np.ones(len(window.place), bool)
+        truncated = np.zeros(len(window.place), bool)
+        table = window.known
+        truncated[:number] = made.truncated
         if number:
             stored, is_finite[:number] = self._stored(made)
             table = pa.concat_batches([stored, table]) if table else stored

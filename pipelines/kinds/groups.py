@@ -1,11 +1,11 @@
 """Groups of rows that are held out together: `--group-field NAME`, such as the package of a description.
 
-    rows, each with its group ──> hash of the group beside those of its texts ──> `units.linking`: one side for all
+    rows, each with its group ──> hash of the group, with the hashes of its texts ──> `units.linking`: one side for all
 
 Versions of one document, and documents of one family, resemble each other without sharing a text. With a version in
 training, the others would be found more easily than new documents are. Values are compared as they are written, without
 white space at their ends; a number is the text that writes it. A row without the field, with null or an empty text, is
-a group of its own.
+a separate group.
 """
 
 import contextlib

@@ -2,10 +2,11 @@
 
     first records of the inputs -> a type for each field -> every record's values -> columns `field_NAME`
 
-A field has one type in the whole dataset: that of its values in the first records, or the one that the user writes
-behind its name (`year:int64`). Cells of csv are texts. A field of texts takes any number or boolean, as JSON writes it,
-and one of numbers a text that writes one; any other value of another type is a bad record, so that nothing is changed
-or lost silently. A record without the field, with null, or with an empty cell for a number, has null.
+A field has one type in the whole dataset: the type of its values in the first records, or the type that the user writes
+after its name (`year:int64`). Cells of csv are texts. A text field also takes numbers and booleans, as JSON writes
+them, and a number field also takes texts that can be parsed as a number. A value of any other type makes the record
+bad, so that nothing is changed or lost silently. A record without the field, with null, or with an empty cell for a
+number, has null.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ def check_names(words: Sequence[str]) -> None:
 
 
 def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
-    """Return the type of each field by name, from the first records where the user does not write it.
+    """Return the type of each field by name, as the user writes it, else inferred from the first records.
 
     Args:
         option: the option that names the fields, for errors.

@@ -105,7 +105,10 @@ class LabeledWorker:
                     size += memoryview(value).nbytes
                     if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:
                         yield self._batch(ids, values, labels)
-                        ids, values, labels, size = [], [], [], 0
+                        ids = []
+                        values = []
+                        labels = []
+                        size = 0
             except RecordError as problem:
                 tally.counts.read += 1
                 tally.reject(record, problem)

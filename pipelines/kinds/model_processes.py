@@ -68,7 +68,8 @@ def connected() -> SharedModel | None:
         return None
     folder = Path(os.environ[FOLDER])
     try:
-        number, sockets = _worker_number(folder), sorted(folder.glob(f"*{SOCKET}"))
+        number = _worker_number(folder)
+        sockets = sorted(folder.glob(f"*{SOCKET}"))
         if not sockets:
             raise FileNotFoundError("its socket is gone")
         return SharedModel(str(sockets[number % len(sockets)]))  # as many workers at each socket
@@ -114,7 +115,8 @@ def _end_with(parent: int, folder: Path) -> None:
 
 def main() -> None:
     """Load a model and serve it until the parent process ends; the first line of stdout says that it is loaded."""
-    parent, socket = int(sys.argv[1]), Path(sys.argv[2])
+    parent = int(sys.argv[1])
+    socket = Path(sys.argv[2])
     threading.Thread(target=_end_with, args=(parent, socket.parent), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group: the parent handles it
     with os.fdopen(os.dup(1), "w") as told:

@@ -5,7 +5,7 @@ from pathlib import Path
 from clearspan.common.compute import AUTO, resolve_device
 from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
@@ -36,6 +36,6 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
-        return load(Path(folder), pooling, device, precision)
+        return load_folder(Path(folder), pooling, device, precision)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None

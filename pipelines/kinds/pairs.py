@@ -93,7 +93,8 @@ class Pairs(Triplets):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (MISSING, EQUAL, *super().reasons, *([WITHOUT_PAIR] if self.structure else []))
+        without = [WITHOUT_PAIR] if self.structure else []
+        return (MISSING, EQUAL, *super().reasons, *without)
 
     def options(self) -> dict[str, Any]:
         own = {**TextInputs.options(self), "structure": self.structure} if self.structure else {}
@@ -165,4 +166,5 @@ class PairWorker(TripletWorker):
         group = groups.group_of(record, self.kind.group_field)
         if self.kind.structure == "headings":
             return structure.headings(text), record.source, group
-        return structure.sentences(text, (*self.kind.languages, "en")[0]), record.source, group
+        language = self.kind.languages[0] if self.kind.languages else "en"
+        return structure.sentences(text, language), record.source, group

@@ -22,6 +22,7 @@ import pyarrow as pa
 from annotated_types import Ge, Le, Lt
 
 from clearspan.common.options import Flag
+from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
@@ -117,7 +118,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def rules(self) -> str | None:
-        """The language whose rules split a text, unless its own is identified; None if each record is a sentence."""
+        """The language of the splitting rules, unless a text's is identified; None if each record is a sentence."""
         return None if self.no_split else ",".join(self.language)
 
     @property
@@ -154,7 +155,7 @@ class Sentences(Augmenting, TextKind):
             "language": self.rules,
             "segmenter": f"sentencex {metadata.version('sentencex')}" if self.rules else None,
             "del_token": bool(self.special_tokens),
-            "augmentation": augmentation.options() if augmentation else None,
+            "augmentation": {**augmentation.options(), "words": word_starts.VERSION} if augmentation else None,
             "views": self.views if augmentation else 0,
             "augment_seed": self.augment_seed if augmentation else None,
         }

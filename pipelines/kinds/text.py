@@ -115,7 +115,8 @@ class TextKind(TextInputs):
         few_words = [] if self.min_words is None else ["few_words"]
         language = ["language"] if self.languages else []
         quality = [reason for name in self.quality for reason in text_filter(name).reasons]
-        return (*few_words, *language, *quality, *(["excluded"] if self.exclude else []))
+        excluded = ["excluded"] if self.exclude else []
+        return (*few_words, *language, *quality, *excluded)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -189,7 +190,8 @@ class TextKind(TextInputs):
                 counts.filtered["language"] += 1
                 return None
         for name in self.quality:
-            chosen, document = text_filter(name), FilteredText(text, language)
+            chosen = text_filter(name)
+            document = FilteredText(text, language)
             dropped = chosen.reason(document)
             for reason, number in document.removed.items():
                 counts.count(f"{chosen.prefix}{reason}", number)
@@ -207,7 +209,8 @@ class TextKind(TextInputs):
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return how many texts are excluded, and how many of them hold no word."""
-        excluded, lines = fingerprint["options"]["exclude"], []
+        excluded = fingerprint["options"]["exclude"]
+        lines = []
         if excluded:
             without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
             lines.append(f"{excluded['texts']:,} texts excluded{without}")
@@ -234,9 +237,9 @@ class Kept(NamedTuple):
         ids: (n,) int64.
         columns: the token ids of each of an example's texts.
         names: the prepared text of each example, or the first of several; lines: the same as read.
-        sources: where each was read.
-        hashes: of the texts of each, (n, 2 * texts) uint64; (n, 0) if they are not compared.
-        groups: the hash of the group of each, (n, 1) uint64; (n, 0) if rows have none.
+        sources: the file and place that each example was read from.
+        hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if they are not compared.
+        groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have none.
     """
 
     ids: np.ndarray
@@ -305,7 +308,8 @@ class TextWorker(Generic[AnyTextKind]):
             width: the number of consecutive pieces that make an example.
             before: tokens at the start of each of its pieces that do not count towards `least`, (width,).
         """
-        filtered, lengths = tally.counts.filtered, pieces.tokens.lengths.reshape(-1, width)
+        filtered = tally.counts.filtered
+        lengths = pieces.tokens.lengths.reshape(-1, width)
         tally.counts.measure("tokens", int(lengths.max()))
         short = np.where(absent(pieces, width), least, lengths - before).min(1) < least
         long = ~short & (lengths.max(1) > (np.inf if most is None else most))
@@ -347,7 +351,7 @@ class TextWorker(Generic[AnyTextKind]):
         """Yield the examples of parts in record batches of about BATCH_BYTES, which no part is split over.
 
         Args:
-            most: number of examples that a batch holds at most, if no part has more.
+            most: maximum number of examples in a batch, unless a single part has more.
             batch: makes a record batch of examples.
             room: number of examples to reckon with before a part is added, if not its own.
         """
@@ -356,7 +360,9 @@ class TextWorker(Generic[AnyTextKind]):
         for part in parts:
             if size >= BATCH_BYTES or (waiting and num + (room or len(part.ids)) > most):
                 yield batch(Kept.joined(waiting))
-                waiting, num, size = [], 0, 0
+                waiting = []
+                num = 0
+                size = 0
             if len(part.ids):
                 waiting.append(part)
                 num += len(part.ids)

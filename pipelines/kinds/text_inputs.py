@@ -153,7 +153,7 @@ def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iter
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
         made = text_in(record, field, tally.counts)
-        return made and (record, *made)
+        return None if made is None else (record, *made)
 
     return tally.made(records, of)
 
@@ -207,6 +207,7 @@ def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> It
         total += size
         if total >= most or len(group) >= most_items:
             yield group
-            group, total = [], 0
+            group = []
+            total = 0
     if group:
         yield group

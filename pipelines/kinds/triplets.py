@@ -130,7 +130,8 @@ class Triplets(TextKind):
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
             raise ValueError("--prompt and --prompt-name: leave one of them out")
-        if len(self.prompt) > (most := 2 if self.are_pairs else 3):
+        most = 2 if self.are_pairs else 3
+        if len(self.prompt) > most:
             raise ValueError(f"--prompt {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each")
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
@@ -180,8 +181,11 @@ class Triplets(TextKind):
     @property
     def num_positives(self) -> int:
         """The number of positives that a row may have."""
-        further = [name for name in (self.columns or ())[2:] if is_positive(name)] if not self.nli else []
-        return self.max_positives or 1 + len(further)
+        if self.max_positives:
+            return self.max_positives
+        if self.nli or not self.columns:
+            return 1
+        return 1 + sum(is_positive(name) for name in self.columns[2:])
 
     @property
     def has_several(self) -> bool:
@@ -189,11 +193,14 @@ class Triplets(TextKind):
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
-        """Return the prompt of each of a row's texts; none if there are no prompts."""
+        """Return the prompts of a row's texts, one for each; empty without prompts."""
         if not self.prompts:
             return ()
-        first, positive, negative = (*self.prompts, "")[:3]
-        return (first, *[positive] * self.num_positives, *[negative] * (width - 1 - self.num_positives))
+        first, positive = self.prompts[:2]
+        negative = self.prompts[2] if len(self.prompts) > 2 else ""
+        positives = [positive] * self.num_positives
+        negatives = [negative] * (width - 1 - self.num_positives)
+        return (first, *positives, *negatives)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -208,7 +215,9 @@ class Triplets(TextKind):
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
         """Sets of column names; a row is read from the first set that its table has."""
-        return (self.named,) if self.named else nli.COLUMNS if self.nli else self.usual
+        if self.named:
+            return (self.named,)
+        return nli.COLUMNS if self.nli else self.usual
 
     def options(self) -> dict[str, Any]:
         inapplicable = ("text_field", "text_per", "document_separator")
@@ -297,7 +306,8 @@ class Triplets(TextKind):
                         f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{option}"
                     )
                 counts.count("beyond", len(those) - room)
-            texts += [*those[:room], *[""] * (room - len(those))]
+            texts += those[:room]
+            texts += [""] * (room - len(those))
         return tuple(texts)
 
     def _has_places(self, values: Sequence[Any]) -> bool:
@@ -319,7 +329,9 @@ class Triplets(TextKind):
             first, second, *_ = prompts.values()
             others = f"before the first text of a row, {shown(second)} before the other"
             lines.append(f"{shown(first)} {'before each text' if first == second else others}")
-        return [*lines, *filter(None, [self.unused])]
+        if self.unused:
+            lines.append(self.unused)
+        return lines
 
 
 class TripletWorker(TextWorker[Triplets]):
@@ -336,7 +348,8 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
         """Yield the rows to keep, many at a time."""
-        rows, is_checked = self._rows(records, tally), not self.kind.rows.by_order
+        rows = self._rows(records, tally)
+        is_checked = not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
             if not is_checked:
                 _check_texts(group)
@@ -359,7 +372,8 @@ class TripletWorker(TextWorker[Triplets]):
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
         """Return texts of at most `max_tokens` tokens, prompts included; count the rows with a longer one."""
-        tokens, most = pieces.tokens, self.kind.max_tokens
+        tokens = pieces.tokens
+        most = self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
         shortest = np.where(absent(pieces, width), most, lengths - before).min(1)
@@ -381,7 +395,7 @@ class TripletWorker(TextWorker[Triplets]):
         """Yield the rows that hold texts; count the others."""
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
-                for texts, source in nli.paired(rows, self._cells, tally):
+                for texts, source in nli.paired(rows, self.kind.cells, tally):
                     row = self._prepared(texts, source, "")
                     if self._is_left(row, tally.counts):
                         yield row
@@ -401,10 +415,6 @@ class TripletWorker(TextWorker[Triplets]):
         """Return the row of a record."""
         texts = self.kind.texts(record, counts)
         return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
-
-    def _cells(self, record: Record) -> list[Any]:
-        """Return the values of a row's columns."""
-        return self.kind.cells(record)
 
     def _prepared(self, texts: tuple[str, ...], source: str, group: str) -> TripletRow:
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)

@@ -90,7 +90,8 @@ class VectorOptions(ModelOptions, TextInputs):
         check_names(self.keep_fields)
         if self.chunk_overlap is not None and self.chunk_tokens is None:
             raise ValueError("--chunk-overlap has no effect without --chunk-tokens: leave it out, or add that")
-        if self.chunk_tokens is not None and 2 * (self.chunk_overlap or 0) > self.chunk_tokens:
+        overlap = self.chunk_overlap or 0
+        if self.chunk_tokens is not None and 2 * overlap > self.chunk_tokens:
             raise ValueError(f"--chunk-overlap {self.chunk_overlap}: must be at most half of --chunk-tokens")
         if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
             raise ValueError(f"--title-field {self.title_field}: is the field of the text: name another one")

@@ -93,8 +93,11 @@ class Vectors(VectorOptions):
 
     def reading(self) -> Reading:
         names = [name for name, _ in map(split, self.keep_fields)]
-        titles = TITLES if self.title_field == AUTO else filter(None, [self.title_field])
-        return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys([*names, *titles])))
+        if self.title_field == AUTO:
+            names += TITLES
+        elif self.title_field:
+            names.append(self.title_field)
+        return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys(names)))
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
         """Return the kind with the name of the title and the types of the kept fields, as in the run that

@@ -25,7 +25,7 @@ from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, 
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.fingerprint import model_sha256
-from clearspan.common.encoder.folder import device_of, load
+from clearspan.common.encoder.folder import device_of, load_folder
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.model_folder import EncoderError
@@ -195,7 +195,7 @@ class Mine(ChoiceOptions, Command):
         if compute.device != "cpu":
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         try:
-            return load(Path(self.model), self.pooling, compute.device, compute.precision)
+            return load_folder(Path(self.model), self.pooling, compute.device, compute.precision)
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
 

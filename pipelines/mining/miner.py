@@ -186,7 +186,7 @@ def mine(
     """Mine the units of a dataset that are left, and write the output's manifest.
 
     Args:
-        fingerprint: that of the output.
+        fingerprint: the fingerprint of the output.
         prepare: returns the miner of a source.
 
     Returns:
@@ -251,7 +251,7 @@ def _mine_units(
 
 
 def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequence[Sequence[int]]) -> pa.RecordBatch:
-    """Return a batch with its rows' own negatives, and the mined ones behind them."""
+    """Return a batch with the negatives that its rows had, followed by the mined ones."""
     source = miner.source
     own = of_sort("negative", batch.schema.names)
     names = numbered("negative", len(own) + miner.options.negatives)

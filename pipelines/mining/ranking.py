@@ -179,14 +179,14 @@ def ordered(numbers: Numbers, scores: Scores, depth: int) -> BestTexts:
 
 
 def _largest(scores: NDArray[np.float32], count: int) -> Numbers:
-    """Return the places of the `count` largest of each row, in no order: (m, count)."""
+    """Return the indices of the `count` largest values of each row, unordered: (m, count)."""
     if count >= scores.shape[1]:
         return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
 
 
 def _first_true(mask: NDArray[np.bool_], width: int) -> Numbers:
-    """Return the places of all True of each row, at most `width`, and NONE behind them: (m, width)."""
+    """Return the indices of the True values of each row, at most `width`, padded with NONE: (m, width)."""
     places = np.full((len(mask), width), NONE, np.int64)
     rows, columns = np.nonzero(mask)
     firsts = np.searchsorted(rows, np.arange(len(mask)))

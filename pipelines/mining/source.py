@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.common import same_text
-from clearspan.common.fast_tokenizer import load
+from clearspan.common.fast_tokenizer import load_tokenizer
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
@@ -89,7 +89,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
         ShardError: a shard or the tokenizer is damaged.
     """
     prompts = dataset.manifest.prompts
-    tokenizer = load((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
+    tokenizer = load_tokenizer((dataset.local_tokenizer() / "tokenizer.json").read_bytes(), prompts=prompts.values())
     before = [prompts.get(name, "") for name in ("tokens", "positive", "negative")]
     titles, texts = Distinct(), Distinct()
     rows: list[Ids] = []

@@ -30,8 +30,8 @@ class JsonArrays(Format):
     is_text = has_fields = is_numbered = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        is_array = head.removeprefix(BOM).lstrip().startswith(b"[")
-        return is_array and bool(set(self.suffixes) & set(suffixes_of(path)))
+        has_name = bool(set(self.suffixes) & set(suffixes_of(path)))
+        return has_name and head.removeprefix(BOM).lstrip().startswith(b"[")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         return records(stream, piece.input.name, reading)

@@ -144,6 +144,24 @@ def built_in() -> Mapping[str, Format]:
     return found
 
 
+@functools.cache
+def containers() -> tuple[Format, ...]:
+    """Return the built-in formats that are recognized by the first bytes of a file."""
+    return tuple(known for known in built_in().values() if known.is_container)
+
+
+@functools.cache
+def texts() -> tuple[Format, ...]:
+    """Return the built-in formats of text."""
+    return tuple(known for known in built_in().values() if known.is_text)
+
+
+@functools.lru_cache(maxsize=1024)
+def with_suffixes(suffixes: tuple[str, ...]) -> tuple[Format, ...]:
+    """Return the built-in formats of which a name has an extension."""
+    return tuple(known for known in built_in().values() if set(known.suffixes) & set(suffixes))
+
+
 def format_named(name: str) -> Format:
     """Return the format of an input by its name in the plan, which is built in or `module:name`.
 
@@ -165,7 +183,7 @@ def own_format(spec: str) -> Format:
 
 
 def _loaded(spec: str) -> Format:
-    named = plugins.load(spec, Format, "an input format")
+    named = plugins.load_class(spec, Format, "an input format")
     try:
         return named()
     except Exception as error:  # the user's code may raise anything

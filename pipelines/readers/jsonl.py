@@ -40,7 +40,10 @@ class JsonlFiles(LineFormat):
 
 def _starts_with_object(head: FirstBytes) -> bool:
     """Return whether the first line begins as a JSON object, and a complete line is one, if the head has any."""
-    first, *others = head.removeprefix(BOM).lstrip().split(b"\n")
+    text = head.removeprefix(BOM).lstrip()
+    if not text.startswith(b"{"):
+        return False
+    first, *others = text.split(b"\n")
     complete = [first, *others] if head.is_whole else [first, *others][:-1]
     is_object = (parse(line)[0] is not None for line in complete)
     return bool(_OPENING.match(first)) and (not complete or any(is_object))

@@ -56,8 +56,7 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
         head: its first bytes, decompressed, if they are known.
     """
     suffix = type_suffix(path)
-    texts = [known for known in formats.built_in().values() if known.is_text and suffix in known.suffixes]
-    is_promised = any(known.recognizes(head, path) for known in texts)
+    is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())
     magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
     by_content = f".{magic.lastgroup or '7z'}" if magic else ""
     what, mend = BY_NAME.get(suffix) or BY_NAME.get(by_content) or ("", "")

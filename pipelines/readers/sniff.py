@@ -98,7 +98,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     """
     magic = FirstBytes(stream.read(COMPRESSION_BYTES), is_whole=False)
     stream.seek(0)
-    containers = [known for known in formats.built_in().values() if known.is_container]
+    containers = formats.containers()
     if found := next((known for known in containers if known.seeks and known.recognizes(magic, path)), None):
         found.check(path)
         return found.name, None
@@ -123,7 +123,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         head = FirstBytes(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16 or auto")
-    is_named = any(known.is_text and not known.by_name for known in _with_suffix(suffixes))
+    is_named = any(known.is_text and not known.by_name for known in formats.with_suffixes(suffixes))
     if 0 in head and not is_named:
         raise UnknownKindError(f"{path}: binary: expected {formats.described()}")
     try:
@@ -137,14 +137,9 @@ def _head(content: BinaryIO) -> FirstBytes:
     return FirstBytes(data, is_whole=len(data) < LOOK_BYTES)
 
 
-def _with_suffix(suffixes: Sequence[str]) -> list[Format]:
-    """Return the formats of which a name has an extension."""
-    return [known for known in formats.built_in().values() if set(known.suffixes) & set(suffixes)]
-
-
-def _of_name(suffixes: Sequence[str]) -> Format | None:
+def _of_name(suffixes: tuple[str, ...]) -> Format | None:
     """Return the format that a file's extensions decide alone; None if its content is needed."""
-    return next((known for known in _with_suffix(suffixes) if known.by_name), None)
+    return next((known for known in formats.with_suffixes(suffixes) if known.by_name), None)
 
 
 def check_claims(name: str, compression: str | None, head: bytes) -> None:
@@ -158,11 +153,14 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
         raise PipelineError(f"{name}: damaged or misnamed (a {claims[0]} that {fault}): fetch it again, or rename it")
 
 
-def _claims(suffixes: Sequence[str], compression: str | None) -> list[str]:
+def _claims(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
     """Return the extensions of a name that the content, compressed like this, does not fulfill unless it is a tar."""
-    containers = [end for known in formats.built_in().values() if known.is_container for end in known.suffixes]
-    last = [suffix for suffix in suffixes[-1:] if suffix in (*COMPRESSED, *containers) and not compression]
+    last = [suffix for suffix in suffixes[-1:] if not compression and (suffix in COMPRESSED or _is_container(suffix))]
     return last + [suffix for suffix in suffixes if suffix in TARS and not _of_name(suffixes)]
+
+
+def _is_container(suffix: str) -> bool:
+    return any(known.is_container for known in formats.with_suffixes((suffix,)))
 
 
 def is_utf8(head: bytes, is_whole: bool) -> bool:
@@ -180,9 +178,8 @@ def text_format(head: FirstBytes, path: str) -> Format:
     Raises:
         ValueError: its extension is one that plain text does not have.
     """
-    named = [known for known in _with_suffix(suffixes_of(path)) if known.is_text]
-    texts = [known for known in formats.built_in().values() if known.is_text]
-    for known in (*named, *texts):
+    named = [known for known in formats.with_suffixes(suffixes_of(path)) if known.is_text]
+    for known in (*named, *formats.texts()):
         if known.name != PLAIN_TEXT and known.recognizes(head, path):
             return known
     if reason := next((known.otherwise for known in named if known.otherwise), ""):

@@ -129,7 +129,7 @@ def _documents(
     stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
 ) -> Iterator[Record]:
     """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
-    containers = [known for known in formats.built_in().values() if known.is_container and known.name != Tars.name]
+    containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
         *names, last = [known.described for known in containers]
         yield Record(name, None, None, b"", f"{', '.join(names)} or {last} in a tar: unpack the tar")

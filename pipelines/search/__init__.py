@@ -1,1 +1,1 @@
-"""Search a dataset of vectors: exactly, beside BM25, or with an index of another library."""
+"""Search a dataset of vectors: exactly, combined with BM25, or with an index of another library."""

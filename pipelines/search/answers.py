@@ -1,4 +1,4 @@
-"""Ranks of the right texts, for a file of queries that says what should be found.
+"""Ranks of the right texts, for a file of queries with their right texts.
 
     queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
 
@@ -20,7 +20,7 @@ class Answers:
     """Ranks of the right texts.
 
     Attributes:
-        ranks: of each query, the rank of its best right text, from 1; None: none is known, or it is not found.
+        ranks: the rank of each query's best right text, from 1; None: no right text is known, or none is a hit.
         num_judged: number of queries whose right text is in the collection.
         num_missing: number of queries whose right text is not.
         mrr: mean of 1 / rank over the judged queries, in percent; 0 for a text that is not found.
@@ -38,7 +38,8 @@ class Answers:
         Raises:
             ShardError: a shard is damaged.
         """
-        right, ranks = _right_rows(texts, queries), []
+        right = _right_rows(texts, queries)
+        ranks = []
         for query, (rows, _) in zip(queries, found, strict=True):
             of_query = right.get(query.text, set())
             ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))
@@ -61,7 +62,7 @@ class Answers:
 
 
 def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
-    """Return the rows of the right texts of each query that names some."""
+    """Return the rows of each query's right texts, for the queries that have any."""
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}
     by_hash: dict[int, list[str]] = {}
@@ -80,6 +81,7 @@ def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]
         contents = batch.column("text").to_pylist() if "text" in names and by_text else [None] * len(ids)
         for row, (identity, name, text) in enumerate(zip(ids, shown, contents, strict=True), start=start):
             named = by_id.get(str(identity if name is None else name), []) if by_id else []
-            for query in (*named, *by_hash.get(identity, ()), *(by_text.get(text.strip(), ()) if text else ())):
+            of_text = by_text.get(text.strip(), ()) if text else ()
+            for query in (*named, *by_hash.get(identity, ()), *of_text):
                 right.setdefault(query, set()).add(row)
     return right

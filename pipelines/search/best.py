@@ -20,12 +20,13 @@ class Best:
     """The best rows for n queries, of the blocks added so far.
 
     Args:
-        shifts: what is added to the scores of each query, (n,).
+        shifts: the number that is added to each query's scores, (n,).
         above: scores up to this one are no hits.
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
-        self._top, self._shifts = top, shifts
+        self._top = top
+        self._shifts = shifts
         self._least = np.full(len(shifts), np.nextafter(np.float32(above), np.float32(np.inf)), np.float32)
         self._query = np.empty(0, np.int64)
         self._score = np.empty(0, np.float64)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.ranking import BM25, DECIMALS
-from clearspan.common.stemming import Words
-from clearspan.pipelines.errors import PipelineError, check_extra
+from clearspan.common.stemming import WordFunction
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.index import index_of, save
 from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of
 from clearspan.shards.schema import FIELD
@@ -31,24 +31,23 @@ FREQUENT = 16
 class Index:
     """The BM25 index of texts, mapped into memory. Use `Index.of`."""
 
-    def __init__(self, path: Path, words: Words, num_rows: int) -> None:
+    def __init__(self, path: Path, words: WordFunction, num_rows: int) -> None:
         from safetensors import safe_open
 
         self._file: Any = cast(Any, safe_open(str(path), "np"))
         self._number = {word: n for n, word in enumerate(self._file.get_tensor("words").tobytes().decode().split("\n"))}
         self._ends: NDArray[np.int64] = self._file.get_tensor("ends")
-        self._words, self._num_rows = words, num_rows
+        self._words = words
+        self._num_rows = num_rows
 
     @classmethod
-    def of(cls, texts: Texts, words: Words) -> "Index":
+    def of(cls, texts: Texts, words: WordFunction) -> "Index":
         """Return the index of texts, which is built if the cache does not hold it.
 
         Raises:
-            PipelineError: a dataset keeps no texts, they hold no word, or the stemmer is not installed.
+            PipelineError: a dataset keeps no texts, or they hold no word.
             ShardError: a shard is damaged.
         """
-        if words.stemmer:
-            check_extra("search", "Stemmer", what=f"--stemmer {words.stemmer}")
         built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
         with index_of(texts.datasets, "bm25", built_by, lambda path: _write(texts, words, path)) as path:
             return cls(path, words, texts.num_rows)
@@ -71,8 +70,8 @@ class Scores:
     """BM25's scores of all rows for n queries.
 
     Args:
-        words: of each query, its words by number, and how often it has them.
-        lists: of each word, the rows that hold it, ascending, and its weights there.
+        words: for each query, the numbers of its words, and their counts.
+        lists: for each word, the rows that contain it, ascending, and its weights there.
     """
 
     def __init__(
@@ -81,7 +80,9 @@ class Scores:
         lists: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]],
         num_rows: int,
     ) -> None:
-        self._words, self._lists, self._num_rows = words, lists, num_rows
+        self._words = words
+        self._lists = lists
+        self._num_rows = num_rows
         sums = {word: weights.sum(dtype=np.float64) for word, (_, weights) in lists.items()}
         self.means = np.array([sum(count * sums[word] for word, count in of_query) for of_query in words]) / num_rows
 
@@ -92,7 +93,8 @@ class Scores:
             first, last = np.searchsorted(rows, (start, end)).tolist()
             if first == last:
                 continue
-            at, part = rows[first:last].astype(np.intp) - start, weights[first:last]
+            at = rows[first:last].astype(np.intp) - start
+            part = weights[first:last]
             if (last - first) * FREQUENT > end - start:
                 everywhere = np.zeros(end - start, np.float32)
                 everywhere[at] = part
@@ -106,7 +108,8 @@ class Scores:
         sums = np.zeros(len(self._words))
         for start in range(0, self._num_rows, MOST_ROWS):
             end = min(start + MOST_ROWS, self._num_rows)
-            block, scores = self.block(start, end), np.empty((1, end - start), np.float32)
+            block = self.block(start, end)
+            scores = np.empty((1, end - start), np.float32)
             for query, mean in enumerate(self.means):
                 scores[:] = -mean  # sums of squares would cancel
                 block.add(scores, slice(query, query + 1), np.ones(1))
@@ -126,7 +129,8 @@ class BlockScores:
         words: Sequence[Sequence[tuple[int, float]]],
         parts: Mapping[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]],
     ) -> None:
-        self._words, self._parts = words, parts
+        self._words = words
+        self._parts = parts
 
     def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
         """Add the scores for some of the queries, times their scales, to `scores`, (queries, rows)."""
@@ -152,13 +156,14 @@ def scale_and_shift(
     return scales, -scales * means
 
 
-def _write(texts: Texts, words: Words, path: Path) -> None:
+def _write(texts: Texts, words: WordFunction, path: Path) -> None:
     """Write the index of texts to a file."""
     index = BM25.of(_texts(texts), "float32", words)
     if not index.vocabulary:
         raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no word of two letters: leave out BM25")
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
-    (weights := index.weights).sort_indices()
+    weights = index.weights
+    weights.sort_indices()
     arrays = {"words": numbers, "weights": weights.data, "rows": weights.indices.astype(np.int32)}
     save(path, {**arrays, "ends": weights.indptr.astype(np.int64)})
 

@@ -24,12 +24,13 @@ from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
+from clearspan.common.former import RECORDED_POOLINGS
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.models import load_model
 from clearspan.pipelines.kinds.text_inputs import id_field
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
@@ -104,7 +105,7 @@ def write_collection(
 
 
 def read_settings(folder: str) -> SearchSettings:
-    """Return what search.json says, with paths that are no longer relative; of a dataset, the dataset alone.
+    """Return the settings of search.json, with its paths joined to the folder; without the file, name only the dataset.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -143,10 +144,16 @@ class Collection:
     def __init__(
         self, texts: Texts, model: str | None, weight: float, words: Words, device: str, prompt_name: str | None = None
     ) -> None:
-        self.folder, self.folders = texts.folders[0], list(texts.folders)
-        self.model, self.weight, self.words, self.prompt_name = model, weight, words, prompt_name
+        self.folder = texts.folders[0]
+        self.folders = list(texts.folders)
+        self.model = model
+        self.weight = weight
+        self.words = words
+        self.prompt_name = prompt_name
         self.options = options_of(texts.datasets[0])
-        self.texts, self._device, self._lock = texts, device, threading.Lock()
+        self.texts = texts
+        self._device = device
+        self._lock = threading.Lock()
 
     @classmethod
     @checked
@@ -286,7 +293,8 @@ class Collection:
         prompt_name: str | None = None,
     ) -> Ranked:
         """Return what `search` does as rows and scores, whose hits `texts.hits` reads."""
-        asked, weight = check_queries(queries), self.weight if weight is None else weight
+        asked = check_queries(queries)
+        weight = self.weight if weight is None else weight
         if top < 1:
             raise UsageError("top must be at least 1")
         if not 0 <= weight <= 1:
@@ -312,6 +320,8 @@ class Collection:
 
     @functools.cached_property
     def _index(self) -> Index:
+        if stemmer := self.words.stemmer:
+            check_extra("search", "Stemmer", what=f"--stemmer {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property
@@ -333,7 +343,8 @@ class Collection:
                     f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
                     "search one at a time, or with BM25 alone (--hybrid 0)"
                 )
-        return load_model(self._model_folder, made["model"], made["pooling"], *self.compute[:2])
+        pooling = RECORDED_POOLINGS.get(made["pooling"], made["pooling"])
+        return load_model(self._model_folder, made["model"], pooling, *self.compute[:2])
 
     def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
         """Return the vectors of queries, (n, dim), and the name of the model's similarity.

@@ -63,7 +63,8 @@ def search(
             allowed = None if condition is None else _allowed(block, condition)
             if allowed is not None and not len(allowed):
                 continue
-            rows, ids = np.arange(block.start, block.start + block.num_rows), block.ids
+            rows = np.arange(block.start, block.start + block.num_rows)
+            ids = block.ids
             places = block.places(codes) if texts.is_chunked else None
             if allowed is not None:
                 rows, ids = rows[allowed], ids[allowed]
@@ -81,11 +82,14 @@ class _Scorer:
     """The scores of blocks, without the shifts of queries that `shifts` holds."""
 
     def __init__(self, texts: Texts, parts: Parts) -> None:
-        self._similarity, self.above = parts.similarity, -np.inf
+        self._similarity = parts.similarity
+        self.above = -np.inf
         self._words: Scores | None = parts.index.scores(parts.queries) if parts.index else None
         self.num_queries = len(parts.queries)
         scales, shifts = np.ones(self.num_queries), np.zeros(self.num_queries)
-        self._scales, self._word_scales, self.shifts = scales, scales, shifts
+        self._scales = scales
+        self._word_scales = scales
+        self.shifts = shifts
         if parts.similarity is None:
             self.above = 0.0
         else:
@@ -105,7 +109,8 @@ class _Scorer:
             vectors = block.vectors()
             lengths = block.lengths(vectors) if self._similarity.name == "cosine" else None
             if allowed is not None:
-                vectors, lengths = vectors[allowed], None if lengths is None else lengths[allowed]
+                vectors = vectors[allowed]
+                lengths = None if lengths is None else lengths[allowed]
 
         def scores(part: slice) -> Vectors:
             num = len(self._scales[part])

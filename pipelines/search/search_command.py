@@ -174,7 +174,9 @@ class SearchResults(Result):
             lines.append(f"scores: {both if self.weight else 'BM25 alone'}")
         if self.prompt or self.vectors_prompt or self.unused:
             lines.append(f"{shown(self.prompt)} before each query, {shown(self.vectors_prompt)} before each text")
-        return "\n".join([*lines, *filter(None, [self.unused])])
+        if self.unused:
+            lines.append(self.unused)
+        return "\n".join(lines)
 
     def _table(self, hits: Sequence[Hit]) -> str:
         """Return a table of hits; a column that no hit has is left out, and a kept field of ids is the id."""

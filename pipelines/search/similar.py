@@ -89,7 +89,9 @@ class SimilarityFunction:
         """Write the mean and the covariance of the prepared vectors."""
         from scipy.linalg.blas import ssyrk
 
-        first, total, products = None, 0.0, 0.0
+        first = None
+        total = 0.0
+        products = 0.0
         for block in texts.blocks(f"measuring {texts.num_rows:,} vectors"):
             vectors = self.prepared(block.vectors())
             first = vectors[:1] if first is None else first

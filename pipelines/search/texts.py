@@ -74,12 +74,13 @@ class RowBlock:
         return RowBlock(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
-        """Return what tells documents of equal ids apart, (rows, 2) int64: of chunks, their file and record.
+        """Return the numbers that distinguish documents of equal ids, (rows, 2) int64: file and record of chunks.
 
         Args:
             codes: numbers of files, to which new ones are added.
         """
-        made, start = [], self.start
+        made = []
+        start = self.start
         for number, batch in self.parts:
             rows = np.arange(start, start + batch.num_rows)
             start += batch.num_rows
@@ -111,7 +112,10 @@ class Texts:
         keep: bool,
         quiet: bool,
     ) -> None:
-        self.datasets, self.folders, self.id_fields, self._quiet = datasets, folders, id_fields, quiet
+        self.datasets = datasets
+        self.folders = folders
+        self.id_fields = id_fields
+        self._quiet = quiet
         self.num_rows = sum(dataset.num_examples for dataset in datasets)
         self.is_chunked = any(options_of(dataset).get("chunk_tokens") for dataset in datasets)
         self._keeps = keep and self.num_bytes <= _memory_bytes() // 2
@@ -147,26 +151,33 @@ class Texts:
         with ProgressBar(self.num_rows, work, self._quiet, unit="text") as bar:
             for block in self._read():
                 if self._keeps:
-                    kept.append(block := block.joined())
+                    block = block.joined()
+                    kept.append(block)
                 yield block
                 bar.update(block.num_rows)
         if self._keeps:
             self._kept = kept
 
     def _read(self) -> Iterator[RowBlock]:
-        size, start, num_rows = FIRST_ROWS, 0, 0
+        size = FIRST_ROWS
+        start = 0
+        num_rows = 0
         parts: list[tuple[int, pa.RecordBatch]] = []
         numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
         for number, batch in ahead(self._as_opened(numbered)):
             width = 4 * batch.schema.field("vector").type.list_size
-            most, place = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width)), 0
+            most = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width))
+            place = 0
             while place < batch.num_rows:
                 parts.append((number, batch.slice(place, size - num_rows)))
                 place += parts[-1][1].num_rows
                 num_rows += parts[-1][1].num_rows
                 if num_rows == size:
                     yield RowBlock(start, parts)
-                    start, size, parts, num_rows = start + num_rows, min(most, 2 * size), [], 0
+                    start = start + num_rows
+                    size = min(most, 2 * size)
+                    parts = []
+                    num_rows = 0
         if parts:
             yield RowBlock(start, parts)
 

@@ -281,7 +281,9 @@ def _kind(value: Any) -> str:
         if pa.types.is_boolean(value.type):
             return "a truth value"
         return "a text" if pa.types.is_string(value.type) else "a number"
-    return "a truth value" if isinstance(value, bool) else "a text" if isinstance(value, str) else "a number"
+    if isinstance(value, bool):
+        return "a truth value"
+    return "a text" if isinstance(value, str) else "a number"
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:

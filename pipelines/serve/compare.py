@@ -14,7 +14,7 @@ from typing import Any
 from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.stemming import Words
+from clearspan.common.stemming import WordFunction
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, TITLES
@@ -194,7 +194,7 @@ def example(fields: Mapping[str, Any]) -> str:
     return ""
 
 
-def described(hit: Hit, found: Set[str], words: Words, length: int) -> dict[str, Any]:
+def described(hit: Hit, found: Set[str], words: WordFunction, length: int) -> dict[str, Any]:
     """Return a hit as JSON.
 
     `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters

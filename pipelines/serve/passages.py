@@ -8,7 +8,7 @@ Stop words, of the stemmer's language or of English, mark nothing, unless the qu
 from collections import Counter
 from collections.abc import Set
 
-from clearspan.common.stemming import PLAIN, Words
+from clearspan.common.stemming import PLAIN, WordFunction
 from clearspan.common.words import places
 
 Span = tuple[int, int]
@@ -17,17 +17,18 @@ REACH = 24
 """Number of characters within which an end of a passage moves to the end of a word."""
 
 
-def telling_words(query: str, words: Words = PLAIN) -> set[str]:
+def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     """Return the words of a query, as BM25 compares them, without stop words; all of them if there are no others."""
     from bm25s import stopwords
 
     spelled = [query[start:end] for start, end in places(query)]
-    ignored = getattr(stopwords, f"STOPWORDS_{(words.stemmer or 'en_plus').upper()}", stopwords.STOPWORDS_EN_PLUS)
+    language = getattr(words, "stemmer", None) or "en_plus"
+    ignored = getattr(stopwords, f"STOPWORDS_{language.upper()}", stopwords.STOPWORDS_EN_PLUS)
     telling = [word for word in spelled if word.lower() not in ignored] or spelled
     return {compared for word in telling for compared in words(word)}
 
 
-def marked(text: str, found: Set[str], words: Words = PLAIN) -> list[Span]:
+def marked(text: str, found: Set[str], words: WordFunction = PLAIN) -> list[Span]:
     """Return where a text has words that `telling_words` returns, in order; words without a space between are one."""
     spans = places(text)
     same = {word for word in {text[start:end] for start, end in spans} if not found.isdisjoint(words(word))}

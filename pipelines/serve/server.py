@@ -46,7 +46,7 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server of an application, which a signal ends; uvicorn's own raises the signal again afterwards."""
+    """uvicorn's server, ended by a signal without raising the signal again afterwards, as uvicorn itself would."""
 
     @classmethod
     def of(cls, app: ASGIApp) -> Self:

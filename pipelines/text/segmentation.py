@@ -21,7 +21,7 @@ from clearspan.pipelines.tally import RecordError
 
 WINDOW = 1000
 _STOP = re.compile(r"""(?<=\w{4})[.!?]["'”’»)\]]*\s|(?P<wide>[。！？]+["'”’」』）]*)""")
-_BLANK_LINE = re.compile(r"\n\s*\n")
+BLANK_LINE = re.compile(r"\n\s*\n")
 _ISO_639_1 = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es
 et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj
@@ -50,7 +50,7 @@ def segment(text: str, language: str) -> list[str]:
 def segment_spaced(text: str, language: str) -> list[str]:
     """Return the sentences, with a space before each that follows whitespace: joined, they are the normalized text."""
     sentences: list[str] = []
-    for paragraph in _BLANK_LINE.split(text):
+    for paragraph in BLANK_LINE.split(text):
         after_space = True
         for piece in _pieces(normalize(paragraph), language):
             if sentence := piece.strip():

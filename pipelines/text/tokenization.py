@@ -157,14 +157,14 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
     return TokenizerFiles(files, tokenizer.vocab_size)
 
 
-def load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
-    """Load a tokenizer as `common.fast_tokenizer.load` does.
+def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
+    """Load a tokenizer as `common.fast_tokenizer.load_tokenizer` does.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
     """
     try:
-        return fast_tokenizer.load(data, prompts=prompts)
+        return fast_tokenizer.load_tokenizer(data, prompts=prompts)
     except TokenizerError as error:
         raise PipelineError(f"{name}: {error}") from None
 
@@ -187,7 +187,7 @@ class Tokenization:
     def __init__(
         self, data: bytes, vocab_size: int | None = None, backend: str = "auto", prompts: Iterable[str] = ()
     ) -> None:
-        self.tokenizer = load(data, prompts)
+        self.tokenizer = _load(data, prompts)
         self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
         self._ids = FastTokenizer(self.tokenizer, self.dtype, fast=backend == "auto")

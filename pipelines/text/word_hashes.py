@@ -3,8 +3,8 @@
     text -> `comparable` -> words joined by spaces -> prefix sums over their bytes -> the hash of any run of words
 
 A word is a run of letters and digits; everything else separates words. In scripts without spaces between words
-(Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is a word, and vowel signs separate. In other scripts, such
-as Devanagari, vowel signs belong to the word. A letter says less than a word, so n-grams with such letters are longer.
+(`common.scripts`) each letter is a word, and vowel signs separate. In other scripts, such as Devanagari, vowel signs
+belong to the word. A letter says less than a word, so n-grams with such letters are longer.
 """
 
 import functools
@@ -14,8 +14,12 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import regex
 
 from clearspan.common.ragged import bounds
+from clearspan.common.scripts import LETTERS, is_unspaced
+from clearspan.shards import rolling
+from clearspan.shards.keyed import GOLDEN
 
 NGRAM = 8
 SHORTEST = 4
@@ -25,11 +29,6 @@ NGRAM_LETTERS = 12
 sentences of STS-B's Chinese test set are found, and 0.9 % of the 10,100 other
 sentences of its training set match, most of them a test sentence with other figures or names (4.8 % with 8 letters,
 0.5 % with 16)."""
-_LETTERS = (
-    "\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
-    "\u0e01-\u0e5b\u0e81-\u0edf\u1780-\u17f9\u1000-\u109f"  # Thai, Lao, Khmer, Burmese
-)
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]")
 """A non-ASCII sign."""
 _MARK = r"(?:[^\w\x00-\x7f]|[\uff9e\uff9f])"
@@ -40,7 +39,7 @@ _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that only change the appearance of a character; they are dropped like format characters."""
 _POINTS = range(10, 36)
 """Combining classes of the vowel points of Hebrew and Arabic."""
-_LETTER_RUN = re.compile(f"[{_LETTERS}]+")
+_LETTER_RUN = regex.compile(f"{LETTERS}+", regex.V1)
 _WIDE_STOPS = "。．｡！？។။"
 _APOSTROPHES = "\u2019\u2018\u201b\u2032\u02bc\u00b4"
 _ENTITY = re.compile(r"&(?:amp;)*(#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,31});", re.IGNORECASE)
@@ -55,7 +54,7 @@ _PARTED = {
 """Words that the Penn Treebank's tokenization splits where there is no apostrophe."""
 _BRACKET = re.compile("-[lr][rsc]b-")
 """Brackets in the notation of the Penn Treebank: -lrb-."""
-NORMALIZATION = 3
+NORMALIZATION = 4
 """Version of `comparable`, part of a dataset's fingerprint."""
 _LETTER = "\x0e"
 """The sign before a letter that is a word by itself."""
@@ -65,7 +64,6 @@ _MARKS = np.zeros(256, np.uint8)
 _MARKS[list(b" \t\f\v\r\n" + _LETTER.encode())] |= _SPACE
 _MARKS[list(b"\r\n")] |= _NEWLINE
 _MARKS[list(b".!?")] |= _STOP
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -104,7 +102,7 @@ def _left(mark: str) -> str:
     """Return a mark that composes with no letter if it is part of a word; others become spaces."""
     if unicodedata.combining(mark) in _POINTS:
         return ""
-    return mark if unicodedata.category(mark) in ("Mn", "Mc") and not _LETTER_RUN.match(mark) else " "
+    return mark if unicodedata.category(mark) in ("Mn", "Mc") and not is_unspaced(mark) else " "
 
 
 @functools.lru_cache(1 << 12)
@@ -123,18 +121,15 @@ def _plain(sign: str) -> str:
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the powers 0..size-1 of _ODD and of its inverse modulo 2^64, each (size,) uint64."""
-    inverse = np.uint64(pow(int(_ODD), -1, 1 << 64))
-    ones = np.ones(1, np.uint64)
-    up, down = (np.cumprod(np.concatenate([ones, np.full(size - 1, base)])) for base in (_ODD, inverse))
+    """Return the powers 0..size-1 of the two numbers of a rolling hash, each (size,) int64."""
+    up, down = (rolling.powers(np.empty(size, np.int64), base) for base in (GOLDEN, rolling.INVERSE))
     return up, down
 
 
 class WordHashes:
     """The words of a text, and hashes of runs of words from prefix sums over the text's bytes.
 
-    The hash of bytes a..b is sum((byte + 1) * ODD^(i - a)) modulo 2^64, mixed. ODD is invertible, so that prefix sums
-    give the hash for any a and b.
+    The hash of bytes a..b is `shards.rolling`'s of the bytes, each plus 1, mixed.
     """
 
     _up, _down = _powers(1 << 12)
@@ -153,7 +148,7 @@ class WordHashes:
         edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
         starts, ends = edges[::2], edges[1::2]
         self.starts = self.ends = self.unit_starts = self.unit_ends = starts
-        self.sums = np.zeros(1, np.uint64)
+        self.sums = np.zeros(1, np.int64)
         is_letter = data[starts - 1] == ord(_LETTER)
         self.has_letters = bool(is_letter.any())
         self.letters_before = bounds(is_letter)
@@ -168,8 +163,8 @@ class WordHashes:
         joined[self.ends[:-1]] = ord(" ")
         if len(joined) > len(self._up):
             WordHashes._up, WordHashes._down = _powers(2 * len(joined))
-        self.sums = np.zeros(len(joined) + 1, np.uint64)
-        np.cumsum((joined.astype(np.uint64) + np.uint64(1)) * self._up[: len(joined)], out=self.sums[1:])
+        self.sums = np.zeros(len(joined) + 1, np.int64)
+        np.cumsum((joined.astype(np.int64) + 1) * self._up[: len(joined)], out=self.sums[1:])
         # A unit, a sentence or a part of it, ends between two words if a line ends there, or at a stop and a space.
         between = _marks_between(data, starts, ends)
         is_end = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
@@ -183,8 +178,7 @@ class WordHashes:
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Return the hashes of the runs of words first..last, both inclusive."""
-        start, end = self.starts[first], self.ends[last]
-        mixed: np.ndarray = (self.sums[end] - self.sums[start]) * self._down[start]
+        mixed: np.ndarray = rolling.hashes(self.sums, self._down, self.starts[first], self.ends[last]).view(np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
         mixed ^= mixed >> np.uint64(29)
         return mixed

@@ -36,7 +36,8 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
             option = f"--holdout-fraction {fraction:g}"
-            shared = f"a text or their {field}" if (field := job.curation.group_field) else "a text"
+            field = job.curation.group_field
+            shared = f"a text or their {field}" if field else "a text"
             together = f", of which those that share {shared} stay together," if job.curation.is_linked else ""
             raise PipelineError(f"{option} of {counts.kept:,} {job.kind.name}{together} leaves none to {split}")
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}

@@ -100,7 +100,9 @@ class Job:
     @property
     def datasets(self) -> list[str]:
         """Folders of the datasets that the run makes: the output, and the held-out part if there is one."""
-        return [self.folder, *([self.validation_folder] if self.curation.holdout_fraction else [])]
+        if self.curation.holdout_fraction:
+            return [self.folder, self.validation_folder]
+        return [self.folder]
 
     @property
     def staged_folder(self) -> str:

@@ -36,8 +36,8 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
     """Return the keys of a batch, (n,) KEY.
 
     Args:
-        hashes: those of the examples' texts, (n, 2 * texts) uint64; None: keys are of the ids and tokens.
-        first: the unit's row of its first row.
+        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None: make the keys from ids and tokens.
+        first: the row, within the unit, of the batch's first example.
         columns: the columns of tokens that every example has.
     """
     entries = np.empty(batch.num_rows, KEY)
@@ -47,7 +47,10 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
         entries["content"] = _mixed(hashes[:, 1::2])
         return entries
     tokens = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    entries["content"] = tokens[0].view(np.uint64) if len(tokens) == 1 else keyed.mix(*tokens) if tokens else 0
+    if len(tokens) == 1:
+        entries["content"] = tokens[0].view(np.uint64)
+    else:
+        entries["content"] = keyed.mix(*tokens) if tokens else 0
     return entries
 
 
@@ -60,10 +63,10 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the keys of all texts of a batch, and of its groups as if they were texts, (texts * n,) TEXT.
+    """Return the keys of all texts of a batch, and of its groups, which count as texts, (texts * n,) TEXT.
 
     Args:
-        first: the unit's row of its first row.
+        first: the row, within the unit, of the batch's first example.
         groups: the hashes of the examples' groups, (n, 1) uint64.
     """
     if hashes is None:

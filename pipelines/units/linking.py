@@ -44,7 +44,7 @@ MOST = 0.5
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Return the group of each row, (n,) uint64, by the texts of a unit alone.
+    """Return the group of each row, (n,) uint64, from the texts of one unit only.
 
     Args:
         links: the keys of the unit's texts, in any order, (m,) TEXT.
@@ -86,7 +86,8 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
         return groups
     order, firsts = _by_text(members)
     ordered = members[order]
-    names, smallest = ordered["text"][firsts], np.minimum.reduceat(ordered["group"], firsts)
+    names = ordered["text"][firsts]
+    smallest = np.minimum.reduceat(ordered["group"], firsts)
     places = np.minimum(np.searchsorted(names, groups), len(names) - 1)
     renamed: np.ndarray = np.where(names[places] == groups, smallest[places], groups)
     return renamed
@@ -138,8 +139,9 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the number of a unit's rows in each group, and an unresolved entry for each name in its last replies, old
-    or new, (n,) SIZE.
+    """Return the number of a unit's rows in each group, and an unresolved entry for each name in the last replies.
+
+    The result is (n,) SIZE; both the old and the new name of a reply count as unresolved.
 
     Args:
         groups: the group of each row, (rows,) uint64.
@@ -149,16 +151,16 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
     unresolved = np.unique(np.append(replies["text"], replies["group"]))
     entries = np.zeros(len(named) + len(unresolved), SIZE)
     entries["group"] = np.append(named, unresolved)
-    entries["rows"][: len(named)], entries["unresolved"][len(named) :] = rows, True
+    entries["rows"][: len(named)] = rows
+    entries["unresolved"][len(named) :] = True
     return entries
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return which entries (n,) SIZE are of a group that may be held out, (n,) bool: resolved, and small beside the
-    rows that are wanted.
-    """
+    """Return a mask of the groups that may be held out, (n,) bool: resolved, and small relative to the wanted rows."""
     _, group = np.unique(sizes["group"], return_inverse=True)
-    unresolved, rows = np.bincount(group, sizes["unresolved"]) > 0, np.bincount(group, sizes["rows"])
+    unresolved = np.bincount(group, sizes["unresolved"]) > 0
+    rows = np.bincount(group, sizes["rows"])
     chosen: np.ndarray = (~unresolved & (rows <= max(SMALL, OF_WANTED * wanted)))[group]
     return chosen
 

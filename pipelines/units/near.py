@@ -8,7 +8,7 @@ documents at the threshold share one with a probability of 0.99 or more. A candi
 in the band that stays there is as similar as the threshold, by the estimate of `text.minhash` and less two of its
 standard deviations: pairs at the threshold itself are found too.
 
-A document is dropped for one that it resembles itself. Groups are not joined through others, as chains of small
+A document is dropped only if it resembles a kept document directly. Similarity is not transitive here: chains of small
 changes would join texts that have little in common.
 """
 
@@ -61,7 +61,7 @@ class Banding:
 
         Args:
             sketches: (n, NUM_HASHES) int64.
-            first: the unit's row of the first sketch.
+            first: the row, within the unit, of the first sketch.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -74,7 +74,8 @@ class Banding:
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
     """Return what a unit keeps of examples, (n,) DESCRIBED, by ids (n,) int64 and sketches (n, NUM_HASHES) int64."""
     entries = np.empty(len(ids), DESCRIBED)
-    entries["id"], entries["code"] = ids, (sketches & 0xFF).astype(np.uint8)
+    entries["id"] = ids
+    entries["code"] = (sketches & 0xFF).astype(np.uint8)
     return entries
 
 

@@ -25,7 +25,8 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
     Args:
         root: common folder of the inputs.
     """
-    units, starts = list(units), dict[str, list[int]]()
+    units = list(units)
+    starts = dict[str, list[int]]()
     for unit in units:
         for piece in unit.pieces:
             if piece.start and format_named(piece.input.format).by_lines:
@@ -49,11 +50,14 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
 
 def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int]:
     """Return the number of line ends before each of some offsets in a file."""
-    found, place, ends = dict[int, int](), 0, 0
+    found = dict[int, int]()
+    place = 0
+    ends = 0
     with storage.open_input(path) as stream:
         for start in sorted(starts):
             while place < start and (part := stream.read(min(BUFFER_BYTES, start - place))):
-                place, ends = place + len(part), ends + part.count(b"\n")
+                place += len(part)
+                ends += part.count(b"\n")
                 bar.update(len(part))
             found[start] = ends
     return found

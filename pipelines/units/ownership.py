@@ -1,9 +1,9 @@
-"""Ownership of the files in an output folder whose run came to nothing, for example because the text field was
-misnamed: when the user runs the corrected command, they are removed, and nothing else ever is.
+"""Ownership of files in the output folder of a run that wrote no shard, for example because of a misspelled field.
 
-A file is ours if its name and its content say so: the plan is one that a run wrote, a result is one of that plan,
-resources and lists have the hashes that the plan and the results name. Decisions have no hash, but a name in a folder
-of this project's, beside that plan.
+When the user runs the corrected command, these files are removed, and never any others. A file belongs to such a run if
+its name and its content show it: the plan was written by a run, a result belongs to that plan, and resources and lists
+have the hashes that the plan and the results record. Decisions have no hash; they are recognized by their name and
+their folder next to that plan.
 """
 
 import json
@@ -20,15 +20,15 @@ DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|{ROWS})")
 
 
 def fruitless(folder: str, plan: bytes) -> list[str]:
-    """Return the names of all files in an output folder, the plan last, if a run with this plan.json wrote each of
-    them, and no shard; else none. Hidden files do not count.
+    """Return the names of all files in an output folder, the plan last, if one run without shards wrote all of them.
+
+    The run is the one that wrote the folder's plan.json. Return no names otherwise. Hidden files are ignored.
     """
     if not planning.is_plan(plan):
         return []
     names = [name for name in storage.tree(folder) if not name.startswith(".")]
-    known = {
-        f"{part}{name}": sha256 for part in ("", f"{held_out.FOLDER}/") for name, sha256 in _resources(plan).items()
-    }
+    of_plan = resources(json.loads(plan)["fingerprint"])
+    known = {f"{part}{name}": sha256 for part in ("", f"{held_out.FOLDER}/") for name, sha256 in of_plan.items()}
     sha256 = planning.sha256_of(plan)
     for name in names:
         if match := RESULT.fullmatch(name):
@@ -43,10 +43,6 @@ def fruitless(folder: str, plan: bytes) -> list[str]:
     if not all(_is_own(folder, name, known) for name in others):
         return []
     return sorted(names, key=planning.NAME.__eq__)
-
-
-def _resources(plan: bytes) -> dict[str, str]:
-    return resources(json.loads(plan)["fingerprint"])
 
 
 def _is_own(folder: str, name: str, known: Mapping[str, str]) -> bool:

@@ -75,7 +75,8 @@ class _Collected:
 
     def __init__(self, job: Job) -> None:
         curation = job.curation
-        self.curation, self.rows = curation, 0
+        self.curation = curation
+        self.rows = 0
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
         is_near = curation.near_dedup is not None
         sorts = [
@@ -152,7 +153,8 @@ class _Rebatcher:
         """Yield the remaining rows."""
         if self._parts:
             yield pa.concat_batches(self._parts)
-            self._parts, self._bytes = [], 0
+            self._parts = []
+            self._bytes = 0
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
@@ -172,7 +174,8 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             staged = _Shards(spool, job.staged_folder, job, unit.number)
             for batch in batches:
                 staged.write(collected.add(batch))
-            shards, held = staged.close(), list[ShardInfo]()
+            shards = staged.close()
+            held = list[ShardInfo]()
         else:
             shards, held = _finish(_with_sides(batches, job), job, unit.number, spool)
     written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
@@ -194,8 +197,10 @@ def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
     """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
-    staged, verdicts = decisions.staged(job, unit), decisions.verdicts_on(job, unit)
-    counts, lists = staged.counts, [job.list_name(folder, unit) for folder in LISTS]
+    staged = decisions.staged(job, unit)
+    verdicts = decisions.verdicts_on(job, unit)
+    counts = staged.counts
+    lists = [job.list_name(folder, unit) for folder in LISTS]
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lists}
     with _spool(job.folder) as spool:
         kept = decisions.are_kept(verdicts)

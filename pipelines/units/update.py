@@ -86,7 +86,7 @@ def advice(job: Job, error: Exception) -> str:
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise PipelineError unless two fingerprints differ in their inputs alone."""
+    """Raise PipelineError unless two fingerprints differ in their inputs only."""
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
@@ -157,7 +157,10 @@ def replace(folder: str) -> None:
             (target / name).unlink()
     for path in beside.iterdir():
         if path.name not in (MANIFEST, ASIDE_DONE):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     for name in (MANIFEST, ASIDE_DONE):
         (beside / name).unlink()
     beside.rmdir()

@@ -12,7 +12,7 @@ from clearspan.common.options import Flag, Options, parse
 from clearspan.common.terminal import UsageError
 from clearspan.eval.__main__ import main
 from clearspan.train.config.options import ModelConfig, RecipeError
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_an_option(gone: None) -> None:
 
 def test_a_recipe_key(gone: None) -> None:
     with pytest.raises(RecipeError, match=r"unknown key 'training.lenght': write training.max_steps$"):
-        load("demo", ["data.text.path=d", "output=o", "model.path=m", "training.lenght=3"])
+        load_recipe("demo", ["data.text.path=d", "output=o", "model.path=m", "training.lenght=3"])
 
 
 def test_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

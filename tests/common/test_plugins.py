@@ -39,7 +39,7 @@ BIRD = "from tests.common.test_plugins import Bird\n"
 @pytest.mark.guarantee("own-parts")
 def test_a_subclass_is_loaded_from_the_working_folder(own_module: Callable[[str], str]) -> None:
     name = own_module(BIRD + "class Owl(Bird):\n    name = 'owl'\n    def sing(self):\n        return 'hoo'\n")
-    owl = plugins.load(f"{name}:Owl", Bird, "a bird")
+    owl = plugins.load_class(f"{name}:Owl", Bird, "a bird")
     assert issubclass(owl, Bird) and owl().sing() == "hoo"
 
 
@@ -59,7 +59,7 @@ def test_a_class_that_breaks_the_contract_is_told_what_it_lacks(
 ) -> None:
     name = own_module(BIRD + source)
     with pytest.raises(plugins.PluginError) as error:
-        plugins.load(f"{name}:Owl", Bird, "a bird")
+        plugins.load_class(f"{name}:Owl", Bird, "a bird")
     assert str(error.value).startswith(f"{name}:Owl: ") and message in str(error.value)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.fast_tokenizer import load
+from clearspan.common.fast_tokenizer import load_tokenizer
 from clearspan.common.token_ids import leading_ids, without_prompt
 
 TEXTS = ["how owls hunt.", "12 owls", "ing of an owl"]
@@ -15,7 +15,7 @@ TEXTS = ["how owls hunt.", "12 owls", "ing of an owl"]
 def test_a_text_is_read_without_its_prompt_even_if_a_token_belongs_to_both(
     shared_data: Path, name: str, prompt: str
 ) -> None:
-    tokenizer = load((shared_data / "tokenizers" / name / "tokenizer.json").read_bytes())
+    tokenizer = load_tokenizer((shared_data / "tokenizers" / name / "tokenizer.json").read_bytes())
     rows = [tokenizer.encode(prompt + text, add_special_tokens=False).ids for text in TEXTS]
     assert without_prompt(tokenizer, rows, prompt) == TEXTS
     leading = leading_ids(tokenizer, prompt)

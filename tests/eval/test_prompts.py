@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.__main__ import main
@@ -144,7 +144,7 @@ def test_bm25_ranks_the_texts_without_prompts(model: Path, data: Path, monkeypat
 
 
 def test_sides_of_one_prompt_share_their_embeddings(model: Path) -> None:
-    encoder, made = load(model), []
+    encoder, made = load_folder(model), []
 
     def embedder(prompt: str) -> EmbeddingSimilarity:
         made.append(prompt)

@@ -14,7 +14,7 @@ from clearspan import make_dataset
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
 from clearspan.common.words import words
-from clearspan.eval.contest import Contest, Result
+from clearspan.eval.contest import Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import HeldOutTexts
@@ -192,9 +192,9 @@ def contest(rounds: list[tuple[np.ndarray, np.ndarray]] | None = None) -> Contes
     return Contest(RetrievalSet(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
 
 
-def result(name: str, ranks: list[int], chosen_by: float = 0.5, weight: float | None = None) -> Result:
+def result(name: str, ranks: list[int], chosen_by: float = 0.5, weight: float | None = None) -> ContestResult:
     found = Ranks(np.array(ranks), np.zeros(len(ranks), np.int64))
-    return Result(name, ABOUT, name.startswith("trained"), weight, chosen_by, found)
+    return ContestResult(name, ABOUT, name.startswith("trained"), weight, chosen_by, found)
 
 
 def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:

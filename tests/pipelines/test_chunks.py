@@ -166,6 +166,9 @@ def test_dedup_compares_whole_texts(embed: Command, articles: list[dict[str, str
 
 def test_models_count_tokens_without_a_limit(encoder: Path, still: Path, count) -> None:
     texts = ["An owl hunts at night. " * 40, "", "Mice"]
-    for model in (library.load(encoder), folder.load(still), library.load(still)):
+    for model in (library.load_with_library(encoder), folder.load_folder(still), library.load_with_library(still)):
         assert model.count_tokens(texts) == count(texts)
-    assert library.load(encoder).most_tokens == LIMIT - SPECIAL and folder.load(still).most_tokens is None
+    assert (
+        library.load_with_library(encoder).most_tokens == LIMIT - SPECIAL
+        and folder.load_folder(still).most_tokens is None
+    )

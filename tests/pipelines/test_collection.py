@@ -8,6 +8,7 @@ import pytest
 from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import NAME, Collection, check_queries, write_collection
+from clearspan.shards.manifest import Manifest
 from tests.pipelines.conftest import Command
 
 TEXTS = ["Owls hunt at night.", "A party of the north won.", "It rains in the north."]
@@ -29,6 +30,22 @@ def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, 
     (hits,) = collection.search([TEXTS[0]], 2)
     assert hits[0].text == TEXTS[0] and hits[0].collection == str(tmp_path / "adapted") and len(hits) == 2
     assert Collection.open(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
+
+
+def test_vectors_whose_record_calls_the_pooler_cls_are_searched_by_the_pooler(
+    direct: Command, encoder: Path, tmp_path: Path
+) -> None:
+    """As a version before 0.1 wrote them."""
+    bert = encoder.parent / "bert"
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS))
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", bert, "--keep-text"]
+    assert direct("embed", *words, "--pooling", "pooler").code == 0
+    (hits,) = Collection.open(tmp_path / "out", bert).search([TEXTS[0]], 3)
+    manifest = Manifest.load(str(tmp_path / "out"))
+    manifest.fingerprint["options"]["pooling"] = "cls"
+    manifest.save(str(tmp_path / "out"))
+    (by_record,) = Collection.open(tmp_path / "out", bert).search([TEXTS[0]], 3)
+    assert [(hit.text, hit.score) for hit in by_record] == [(hit.text, hit.score) for hit in hits]
 
 
 def test_the_prompt_that_a_folder_names_is_before_each_query(

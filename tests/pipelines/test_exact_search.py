@@ -17,12 +17,14 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
 import clearspan
+from clearspan.common import ranking
 from clearspan.common.commands import UsageError
 from clearspan.common.stemming import STEMMERS, Words
 from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search import exact, texts
+from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.where import Condition, ConditionError
 from clearspan.shards import Dataset, vectors
@@ -359,6 +361,33 @@ def test_a_stemmer_finds_other_forms_of_a_word(embedded: Make, model: Path, tmp_
     plain = clearspan.open_collection(made).search(QUERIES, TOP, weight=0)
     assert plain != found and len(list((tmp_path / "cache").glob("*.bm25"))) == 2
     assert Words("german")("Die Häuser, das Haus")[1::2] == ["haus", "haus"]
+
+
+class Trigrams:
+    """Another tokenizer for BM25: the letters of a text in threes, whatever its words."""
+
+    @property
+    def key(self) -> dict[str, str | int]:
+        return {"words": "trigrams", "version": 1}
+
+    def __call__(self, text: str) -> list[str]:
+        letters = " ".join(text.lower().split())
+        return [letters[start : start + 3] for start in range(len(letters) - 2)]
+
+
+@pytest.mark.slow
+def test_another_tokenizer_for_bm25_is_a_function_of_a_text_with_a_key(embedded: Make, tmp_path: Path) -> None:
+    texts = clearspan.open_collection(embedded("lines")).texts
+    stored = [text for _, _, batch in texts.batches("") for text in batch.column("text").to_pylist()]
+    scores = np.zeros((1, len(stored)), np.float32)
+    found = Index.of(texts, Trigrams()).scores(["encyclop"])
+    found.block(0, len(stored)).add(scores, slice(0, 1), np.ones(1))
+    expected = ranking.BM25.of(stored, words=Trigrams())
+    counts = ranking.BM25.counts(["encyclop"], expected.vocabulary, Trigrams())
+    assert scores[0] == pytest.approx((expected.weights @ counts.T).toarray()[:, 0], rel=1e-5)
+    assert all(score > 0 for score, text in zip(scores[0], stored, strict=True) if "encyclop" in text.lower())
+    Index.of(texts, Words())
+    assert len(list((tmp_path / "cache").glob("*.bm25"))) == 2  # another key, another index
 
 
 def test_pystemmer_has_every_language_that_can_be_chosen() -> None:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common import same_text
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.words import words
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
@@ -106,7 +106,7 @@ def texts(roberta_tokenizer: Path) -> Callable[[Path], list[dict[str, Any]]]:
 
 def expected(held: list[dict[str, Any]], model: Path, number: int, margin: float = 0.05, depth: int = 40) -> list[Any]:
     """The negatives of each row by its title, from the cosines of all titles with all texts."""
-    encoder = load(model)
+    encoder = load_folder(model)
     titles, known = [row["title"] for row in held], {same_text.key(row["text"]): row["text"] for row in reversed(held)}
     distinct = list(dict.fromkeys(known[same_text.key(row["text"])] for row in held))
     left, right = encoder.encode_query(titles), encoder.encode_document(distinct)

@@ -72,6 +72,7 @@ def fortunes(tmp_path: Path, own_module: Callable[[str], str]) -> str:
 OPTIONS = ("--input", "texts", "--min-tokens", "1", "--dedup")
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.exhaustive
 def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     fortunes: str, pipeline, tmp_path: Path, roberta_tokenizer: Path
@@ -109,6 +110,7 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
     assert ended.code == 1 and f"a.fortunes: {fortunes}:Hasty read " in ended.err and "bytes, not all" in ended.err
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearspan.adapt.fields import find_titles
-from clearspan.common.fast_tokenizer import load
+from clearspan.common.fast_tokenizer import load_tokenizer
 from clearspan.common.token_ids import without_prompt
 from clearspan.pipelines.text.structure import headings, sentences
 from clearspan.shards import Dataset
@@ -56,7 +56,7 @@ def test_texts_are_trained_on_as_they_are_judged_without_white_space_at_their_en
         assert direct(command, "--input", path, *words, "--output", folder / "out").code == 0
     plain, stripped = rows(tmp_path / "plain" / "out"), rows(tmp_path / "spaced" / "out")
     assert stripped == plain
-    tokenizer = load((roberta_tokenizer / "tokenizer.json").read_bytes())
+    tokenizer = load_tokenizer((roberta_tokenizer / "tokenizer.json").read_bytes())
     texts = without_prompt(tokenizer, [row["positive"] for row in stripped], prompt)
     ids = [tokenizer.encode(prompt + text, add_special_tokens=False).ids for text in texts]
     assert ids == [row["positive"] for row in stripped]

@@ -105,7 +105,7 @@ def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) 
         expected = ["the", "<unk>", "cat"]
     tokenizer.add_special_tokens(["<unk>", "</s>"])
     text = "the </s>cat cat" if model == "Unigram" else "the </s> cat"
-    made = fast_tokenizer.load(tokenizer.to_str().encode())
+    made = fast_tokenizer.load_tokenizer(tokenizer.to_str().encode())
     assert made.encode(text).tokens == expected
     assert made.token_to_id("</s>") == 1 and made.decode([3, 1], skip_special_tokens=False).endswith("</s>")
 
@@ -113,7 +113,7 @@ def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) 
 def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "gpt2" / "tokenizer.json"))
     tokenizer.add_tokens([AddedToken("<drug>", normalized=False)])
-    made = FastTokenizer(fast_tokenizer.load(tokenizer.to_str().encode()), np.uint32)
+    made = FastTokenizer(fast_tokenizer.load_tokenizer(tokenizer.to_str().encode()), np.uint32)
     for ids in (made.quick(["a<drug>b"])[0], made.exact(["a<drug>b"])[0]):
         assert 50257 in ids.tolist()
 

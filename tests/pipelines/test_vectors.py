@@ -237,7 +237,7 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
     [
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
         (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
-        (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
+        (["--pooling", "mean"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has document, passage, query"),
         (["--text-field", "body"], 1, 'no field "body" among text: '),
     ],

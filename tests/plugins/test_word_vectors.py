@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.plugins.word_vectors import load
+from clearspan.plugins.word_vectors import load_word_vectors
 
 WORDS = {"the": [0.5, -1.0, 2.0], "owl": [0.25, 3.0, -0.125], "The": [7.0, 8.0, 9.0], ".": [1.0, 1.0, 1.0]}
 Vectors = dict[str, list[float]]
@@ -51,7 +51,7 @@ def written(path: Path, content: bytes) -> Path:
 def test_a_text_is_the_mean_of_its_known_words_in_every_format(
     written_as: Callable[[Vectors], bytes], tmp_path: Path
 ) -> None:
-    model = load(written(tmp_path / "vectors", written_as(WORDS)))
+    model = load_word_vectors(written(tmp_path / "vectors", written_as(WORDS)))
     assert (model.dim, model.folder) == (3, None)
     texts = ["the owl", "owl owl the", "The  owl saw\tthe mouse", "OWL", "saw mouse", ""]
     mean = {text: np.mean([WORDS[word] for word in text.split() if word in WORDS], axis=0) for text in texts[:3]}
@@ -65,7 +65,7 @@ def test_a_text_is_the_mean_of_its_known_words_in_every_format(
 def test_a_words_own_spaces_are_its_own(end: bytes, tmp_path: Path) -> None:
     """GloVe 840B has words such as `. . .` and `at name@domain.com`."""
     lines = [b"the 1 2", b". . . 3 4", b"at name@domain.com 5 6", b"owl 7 8"]
-    model = load(written(tmp_path / "glove.txt", (end or b"\n").join(lines) + end))
+    model = load_word_vectors(written(tmp_path / "glove.txt", (end or b"\n").join(lines) + end))
     np.testing.assert_array_equal(model.encode(["the", ". .", "at", "owl"]), [[1, 2], [0, 0], [0, 0], [7, 8]])
 
 
@@ -73,11 +73,11 @@ def test_a_words_own_spaces_are_its_own(end: bytes, tmp_path: Path) -> None:
     "content", [b"owl 1 2\nowl 3 4\n", b"2 2\nowl 1 2\nowl 3 4\n", b'{"owl": [1, 2], "owl": [3, 4]}']
 )
 def test_of_a_word_that_is_there_twice_the_first_counts(content: bytes, tmp_path: Path) -> None:
-    np.testing.assert_array_equal(load(written(tmp_path / "vectors", content)).encode(["owl"]), [[1, 2]])
+    np.testing.assert_array_equal(load_word_vectors(written(tmp_path / "vectors", content)).encode(["owl"]), [[1, 2]])
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
-    model = load(written(tmp_path / "vectors.txt", b"\xef\xbb\xbfthe 1 2\nowl 3 4\n"))
+    model = load_word_vectors(written(tmp_path / "vectors.txt", b"\xef\xbb\xbfthe 1 2\nowl 3 4\n"))
     np.testing.assert_array_equal(model.encode(["the", "owl"]), [[1, 2], [3, 4]])
 
 
@@ -111,11 +111,15 @@ def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
 def test_a_file_that_is_not_whole_or_of_another_kind_is_one_line(content: bytes, message: str, tmp_path: Path) -> None:
     path = written(tmp_path / "vectors.txt", content)
     with pytest.raises(EncoderError, match=message) as error:
-        load(path).encode(["the owl"])
+        load_word_vectors(path).encode(["the owl"])
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
 def test_the_fingerprint_is_of_the_file(tmp_path: Path) -> None:
     one, same = written(tmp_path / "one", glove(WORDS)), written(tmp_path / "same", glove(WORDS))
     other = written(tmp_path / "other", glove({**WORDS, "owl": [0, 0, 0]}))
-    assert load(one).fingerprint == load(same).fingerprint != load(other).fingerprint
+    assert (
+        load_word_vectors(one).fingerprint
+        == load_word_vectors(same).fingerprint
+        != load_word_vectors(other).fingerprint
+    )

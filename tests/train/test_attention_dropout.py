@@ -10,10 +10,10 @@ from transformers import AutoModel, DistilBertConfig, GPT2Config, ModernBertConf
 
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.packing import pack_ids
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import VOCABULARY
 
 SIZE = {"vocab_size": VOCABULARY, "pad_token_id": 1}
@@ -50,7 +50,7 @@ def test_a_rate_takes_the_place_of_that_of_the_models_folder(folder: Path, token
     for rate, same in ((None, False), ("0.0", True), ("0.5", False)):
         words = ["data.text.path=d", "output=o", f"model.path={folder}", "model.config=null"]
         words += [f"model.attention_dropout={rate}"] if rate else []
-        encoder = build_encoder(load("demo", words), tokenizer).train()
+        encoder = build_encoder(load_recipe("demo", words), tokenizer).train()
         assert encoder.attention_dropout == float(rate or 0.3)
         packed = pack_ids([list(range(5, 25))])
         assert torch.equal(encoder(packed), encoder(packed)) == same
@@ -58,7 +58,7 @@ def test_a_rate_takes_the_place_of_that_of_the_models_folder(folder: Path, token
 
 def test_a_model_without_such_dropout_is_refused(tokenizer_folder: Path) -> None:
     words = ["model.config=null", "model.config.model_type=static", "model.attention_dropout=0.0"]
-    recipe = load("demo", ["data.text.path=d", "output=o", "objectives.mlm=null", *words])
+    recipe = load_recipe("demo", ["data.text.path=d", "output=o", "objectives.mlm=null", *words])
     with pytest.raises(RecipeError, match=r"model\.attention_dropout: model type 'static' has no such dropout alone"):
         build_encoder(recipe, load_tokenizer(tokenizer_folder))
 

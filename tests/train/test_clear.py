@@ -17,9 +17,9 @@ from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.shards import Manifest, ShardError, keyed
 from clearspan.train.data.batch import Batch
 from clearspan.train.draws import Purpose
-from clearspan.train.learner import Learner
 from clearspan.train.objectives.clear import Clear, FreshViews, StoredViews
 from clearspan.train.recipe import RecipeError
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
 

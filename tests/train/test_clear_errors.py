@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.train.recipe import load, to_yaml
+from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.run import main
 from tests.train.conftest import write_sentences
 from tests.train.test_learner import learner_and_batch
@@ -42,7 +42,7 @@ def other_shards(
 def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny recipe in a file: its many overrides take a while to apply."""
     path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
-    path.write_text(to_yaml(load(RECIPE, [*tiny_clear, "output=unused"])))
+    path.write_text(to_yaml(load_recipe(RECIPE, [*tiny_clear, "output=unused"])))
     return path
 
 

@@ -23,11 +23,11 @@ from clearspan.train.config.options import ALL
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.engine.optimization import build_optimizer
-from clearspan.train.learner import Learner
 from clearspan.train.modalities import audio, images
 from clearspan.train.model import chunked_cross_entropy
 from clearspan.train.model.packing import PackedBlocks
 from clearspan.train.objectives import Objective, patches, simcse
+from clearspan.train.step.learner import Learner
 
 LENGTHS = [97, 3, 64, 64, 1, 200]
 HEADS, DIM = 4, 64

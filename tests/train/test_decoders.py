@@ -23,17 +23,17 @@ from transformers import (
 )
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
-from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.library import load_with_library
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.shards import Dataset
 from clearspan.train import distill
-from clearspan.train.build import build_learner
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import ModelConfig, Recipe, RecipeError
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
+from clearspan.train.start.build_learner import build_learner
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.test_encoder import LENGTHS, padded_hidden, sequences
@@ -116,7 +116,7 @@ def test_masked_lm_on_a_decoder_is_refused_by_the_name_of_the_objective(
     words = [f"data.text.path={dataset_folder}", "model.config=null", f"model.path={folder}", "output=unused"]
     words += ["objectives.spans.sampler.max_span=24", "objectives.spans.sampler.min_span=4"]
     with pytest.raises(RecipeError, match=r"qwen2 has no masked-LM head .* which objectives.mlm needs: leave it out"):
-        build_learner(load("demo", words), {"text": Dataset(str(dataset_folder))}, 1, False)
+        build_learner(load_recipe("demo", words), {"text": Dataset(str(dataset_folder))}, 1, False)
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_a_decoder_embeds_as_the_library_does_and_so_does_its_export(
     assert encoder.pooling == pooling
     np.testing.assert_allclose(encode_texts(encoder, tokenizer, TEXTS), theirs.encode(TEXTS), atol=1e-5)
     save_model(encoder, tokenizer, tmp_path / "export", "")
-    np.testing.assert_allclose(load_model(tmp_path / "export").encode(TEXTS), theirs.encode(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(load_with_library(tmp_path / "export").encode(TEXTS), theirs.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_any_encoder_is_distilled_as_the_library_embeds_each_token(
     with torch.no_grad():
         ids = torch.arange(VOCABULARY)[:, None]
         rows = torch.cat([torch.zeros_like(ids), ids, torch.full_like(ids, 2)], dim=1)  # <s> ... </s>
-        states = load_model(folder).modules({"input_ids": rows, "attention_mask": torch.ones_like(rows)})
+        states = load_with_library(folder).modules({"input_ids": rows, "attention_mask": torch.ones_like(rows)})
     vectors = states["sentence_embedding"]
     expected = torch.nn.functional.normalize(vectors - vectors.mean(dim=0), dim=1)
     torch.testing.assert_close(tokens @ tokens.T, expected @ expected.T, atol=1e-3, rtol=0)
@@ -170,5 +170,7 @@ def test_a_decoder_is_trained_and_exported(tiny: list[str], tokenizer_folder: Pa
     assert np.isfinite([line["loss"] for line in lines]).all()
     model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
     assert model[1].pooling_mode == "lasttoken" and type(model[0].model).__name__ == "Qwen2Model"
-    np.testing.assert_allclose(load_model(tmp_path / "run" / "model").encode(TEXTS), model.encode(TEXTS), atol=1e-6)
-    assert not np.allclose(model.encode(TEXTS), load_model(folder).encode(TEXTS), atol=1e-3)
+    np.testing.assert_allclose(
+        load_with_library(tmp_path / "run" / "model").encode(TEXTS), model.encode(TEXTS), atol=1e-6
+    )
+    assert not np.allclose(model.encode(TEXTS), load_with_library(folder).encode(TEXTS), atol=1e-3)

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.library import load_with_library
 from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card, measured
 from clearspan.train.config.options import RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.selection.dev_score import evaluator
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone, train_on_ranks
@@ -59,7 +59,7 @@ def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) ->
     data = yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]
     held = read_dataset(data["validation"], picking=True, training=data["path"]).collection
     assert len(held.documents) > 2 * len(held.queries), "texts that are trained on are ranked too"
-    assert mean_mrr(EmbeddingSimilarity(load_model(run / "model").encode), [held]) == pytest.approx(
+    assert mean_mrr(EmbeddingSimilarity(load_with_library(run / "model").encode), [held]) == pytest.approx(
         scores[best], abs=1e-4
     )
     assert '"validation/loss"' in (run / "metrics.jsonl").read_text()
@@ -105,9 +105,9 @@ def test_what_cannot_be_scored_is_one_line(
 ) -> None:
     without = [word for word in options if "validation" not in word]
     with pytest.raises(RecipeError, match=r"training.eval_data heldout: no dataset has held-out examples: set"):
-        load("demo", [*without, "output=unused"])
+        load_recipe("demo", [*without, "output=unused"])
     few = write_dataset(tmp_path / "few", documents[:5], tokenizer_folder)
-    recipe = load("demo", [*without, f"data.text.validation={few}", "output=unused"])
+    recipe = load_recipe("demo", [*without, f"data.text.validation={few}", "output=unused"])
     text, pictures = (SimpleNamespace(kind=SimpleNamespace(has_tokens=known)) for known in (True, False))
     with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 2 different texts of at least 8 words"):
         evaluator(recipe, {"text": text}, None, True)  # type: ignore[dict-item]

@@ -6,10 +6,10 @@ import pytest
 from torch import nn
 from transformers import AutoConfig
 
-from clearspan.train.build_encoder import build_encoder, set_dropout
 from clearspan.train.config.options import RecipeError
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder, set_dropout
 
 
 def rates(encoder: nn.Module) -> set[float]:
@@ -19,7 +19,7 @@ def rates(encoder: nn.Module) -> set[float]:
 def test_a_pretrained_encoder_has_the_recipes_rate_in_layers_and_attention(minilm: Path) -> None:
     words = [f"model.path={minilm}", "data.text.path=x", "output=x"]
     for key, rate in (("null", 0.1), ("0.0", 0.0), ("0.25", 0.25)):
-        encoder = build_encoder(load("pairs", [*words, f"model.dropout={key}"]), load_tokenizer(minilm))
+        encoder = build_encoder(load_recipe("pairs", [*words, f"model.dropout={key}"]), load_tokenizer(minilm))
         assert rates(encoder) == {rate} and encoder.attention_dropout == rate
         assert encoder.has_dropout is (rate > 0)
 

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -97,3 +99,27 @@ def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one
     assert ours.keys() == theirs.keys()
     for name, weights in ours.items():
         torch.testing.assert_close(weights, theirs[name], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stage", [1, 2])
+def test_two_ranks_with_a_part_of_the_state_each_resume_bit_for_bit(
+    half_run: HalfRun, tiny: list[str], tmp_path: Path, stage: int
+) -> None:
+    run, whole = runs.copied(half_run(stage, 2)[0], tmp_path / "half"), tmp_path / "whole"
+    words = [*tiny, *EXTRAS, f"training.zero_stage={stage}"]
+    train_on_ranks(2, *words, f"output={whole}", port=PORT + 1100 + 10 * stage)
+    train_on_ranks(2, *words, f"output={run}", "--resume", port=PORT + 1101 + 10 * stage)
+    assert runs.metrics(run, FIGURES) == runs.metrics(whole, FIGURES)
+    states = [torch.load(path / "checkpoints" / "step-00000006" / "states.pt") for path in (run, whole)]
+    ours, theirs = (flat(each["module"]) | flat(each["optimizer"]) for each in states)
+    assert ours.keys() == theirs.keys() and any(key.endswith("exp_avg_sq") for key in ours)
+    assert [key for key in ours if not np.array_equal(ours[key], theirs[key])] == []
+
+
+def flat(state: Any, key: str = "") -> dict[str, np.ndarray]:
+    """Return the tensors in a state by their path in it."""
+    if isinstance(state, torch.Tensor):
+        return {key: state.numpy()}
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
+    return {name: tensor for part, value in items for name, tensor in flat(value, f"{key}.{part}").items()}

@@ -24,11 +24,11 @@ from clearspan.common.encoder.attention import PACKED_ATTENTION, ScoreOptions, p
 from clearspan.common.encoder.packing import Packed, pack_ids
 from clearspan.common.encoder.poolings import TRAINED
 from clearspan.common.model_folder import EncoderError
-from clearspan.train.build_encoder import add_embeddings
 from clearspan.train.export import save_model
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.start.build_encoder import add_embeddings
 
 SIZE = {
     "vocab_size": 500,

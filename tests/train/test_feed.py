@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.data.stream import StreamState
 from clearspan.train.engine.loop import total_steps
-from clearspan.train.learner import Learner
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import write_dataset
 
 TWO = [
@@ -39,7 +40,7 @@ def two(tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp
 
 
 def feed_of(overrides: list[str]) -> tuple[Learner, Feed]:
-    recipe = load("demo", [*overrides, "output=unused"])
+    recipe = load_recipe("demo", [*overrides, "output=unused"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, _ = build_learner(recipe, datasets, 1, False)
     return learner, build_feed(recipe, datasets, learner, 0, 1)
@@ -69,7 +70,7 @@ def test_the_primary_datasets_epochs_are_the_runs(two: list[str]) -> None:
     epochs = ["training.max_steps=0", "training.epochs=3"]
     for primary, named in ([], "text"), (["training.primary=more"], "more"):
         _, feed = feed_of([*two, *primary])
-        recipe = load("demo", [*two, *epochs, *primary, "output=unused"])
+        recipe = load_recipe("demo", [*two, *epochs, *primary, "output=unused"])
         assert total_steps(recipe, feed) == 3 * feed.streams[named].steps_per_epoch
     assert feed.streams["text"].steps_per_epoch > feed.streams["more"].steps_per_epoch == 2
 

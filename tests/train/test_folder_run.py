@@ -12,16 +12,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
-from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.library import load_with_library
 from clearspan.common.sealed_folder import read_manifest
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
 from clearspan.train.model.mlm_head import INDEX
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights
@@ -74,7 +74,7 @@ def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run:
     packed = encode_texts(encoder, tokenizer, TEXTS)
     np.testing.assert_allclose(np.linalg.norm(packed, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(model.encode(TEXTS), packed, atol=1e-5)
-    np.testing.assert_allclose(load_model(run / "model").encode(TEXTS), packed, atol=1e-5)
+    np.testing.assert_allclose(load_with_library(run / "model").encode(TEXTS), packed, atol=1e-5)
     before, after = (load_file(folder / "2_Dense" / "model.safetensors") for folder in (source, run / "model"))
     assert before.keys() == after.keys() and not any(torch.equal(before[key], after[key]) for key in before)
 
@@ -102,7 +102,7 @@ def test_a_head_is_sealed_with_what_an_export_needs(
 
 def test_masked_lm_goes_on_with_the_head_of_an_export(run: Path, tiny: list[str]) -> None:
     trained = Checkpoints(run).model_states("last")
-    recipe = load("demo", [*given(tiny, run / "model"), "output=unused"])
+    recipe = load_recipe("demo", [*given(tiny, run / "model"), "output=unused"])
     encoder = build_encoder(recipe, load_tokenizer(run / "model"))
     names = encoder.mlm_head_parameters()
     assert encoder.new_weights == [] and any(name.startswith("lm_head.dense") for name in names)

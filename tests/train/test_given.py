@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
-from clearspan.common.encoder.library import load
+from clearspan.common.encoder.library import load_with_library
 from clearspan.train.api import export_model
 from clearspan.train.export import main
 from clearspan.train.model.tokenizer import load_tokenizer
@@ -44,7 +44,7 @@ def trained(
     """The last line of a run that begins with the model `cls`, pools by the mean and changes no weight; the best model
     by its pairs is the one of this name."""
     pairs = [(texts[i][:200], texts[i + 1][:200]) for i in range(40)]
-    left, right = (load(models[judge]).encode([pair[side] for pair in pairs]) for side in (0, 1))
+    left, right = (load_with_library(models[judge]).encode([pair[side] for pair in pairs]) for side in (0, 1))
     with (folder / "dev.csv").open("w", newline="") as file:
         rows = [(*pair, f"{score:.9f}") for pair, score in zip(pairs, (left * right).sum(1), strict=True)]
         csv.writer(file).writerows(rows)
@@ -75,15 +75,17 @@ def test_the_model_is_exported_as_it_was_given(
     assert main([str(tmp_path / "run"), str(tmp_path / "command")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'command'}, of {tmp_path / 'run'}: {SAID}\n"
     exports = [tmp_path / "run" / "model", tmp_path / "command", export_model(tmp_path / "run", tmp_path / "python")]
-    given = load(models["cls"]).encode(texts)
+    given = load_with_library(models["cls"]).encode(texts)
     given_score, _ = first_scores(tmp_path / "run")
     for export in exports:
-        np.testing.assert_allclose(load(export).encode(texts), given, atol=1e-6)
+        np.testing.assert_allclose(load_with_library(export).encode(texts), given, atol=1e-6)
         card = (export / "README.md").read_text()
         assert f"In training {SAID}: cls pooling" in card and f"| {given_score} | {given_score} |" in card
         assert not (export / "mlm_head.safetensors").exists(), "the folder had none"
     export_model(tmp_path / "run", tmp_path / "last", "last")
-    np.testing.assert_allclose(load(tmp_path / "last").encode(texts), load(models["mean"]).encode(texts), atol=1e-6)
+    np.testing.assert_allclose(
+        load_with_library(tmp_path / "last").encode(texts), load_with_library(models["mean"]).encode(texts), atol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -93,8 +95,8 @@ def test_a_first_checkpoint_that_is_better_than_the_model_as_given_is_said_to_be
     said = trained(tiny, models, "mean", texts, tmp_path)
     remark = "no checkpoint was better than the first: the model you began with, pooled as the recipe says"
     assert said == f"{tmp_path / 'run' / 'model'}: {remark}, after 2 steps"
-    exported = load(tmp_path / "run" / "model").encode(texts)
-    np.testing.assert_allclose(exported, load(models["mean"]).encode(texts), atol=1e-6)
+    exported = load_with_library(tmp_path / "run" / "model").encode(texts)
+    np.testing.assert_allclose(exported, load_with_library(models["mean"]).encode(texts), atol=1e-6)
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert " | ".join(["dev.csv, Spearman by cosine in percent", *first_scores(tmp_path / "run")]) in card
 
@@ -108,8 +110,8 @@ def test_a_killed_run_that_resumes_still_exports_the_model_as_given(
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000002")
     said = trained(tiny, models, "cls", texts, tmp_path, "training.save_steps=1", "--resume")
     assert SAID in said
-    given = load(models["cls"]).encode(texts)
-    np.testing.assert_allclose(load(tmp_path / "run" / "model").encode(texts), given, atol=1e-6)
+    given = load_with_library(models["cls"]).encode(texts)
+    np.testing.assert_allclose(load_with_library(tmp_path / "run" / "model").encode(texts), given, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import ALL, Recipe, RecipeError
 from clearspan.train.data.feed import Feed, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
-from clearspan.train.learner import Learner
 from clearspan.train.objectives import ContrastiveObjective, Encoded
-from clearspan.train.objectives._gradient_caching import cache, joined
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.caching import cache, joined
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import run_on_ranks
 
 EXAMPLES, MICRO_BATCHES = 64, 8
@@ -50,7 +51,7 @@ def recipes(
 def made(overrides: Sequence[str], rank: int = 0, ranks: int = 1) -> tuple[Learner, Feed, Recipe]:
     """Of CLEAR's recipe where its objective is asked for, else of `demo`."""
     name = CLEAR if any("objectives.clear." in one for one in overrides) else "demo"
-    recipe = load(name, [*overrides, "output=o"])
+    recipe = load_recipe(name, [*overrides, "output=o"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, _ = build_learner(recipe, datasets, ranks, False)
     return learner, build_feed(recipe, datasets, learner, rank, ranks), recipe
@@ -280,7 +281,7 @@ def test_what_makes_no_sense_is_refused(tiny: list[str], options: list[str], sai
 def test_the_vectors_gradients_are_fp32_under_autocast(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     learner, feed, _ = made([*tiny, *CACHING, "data.text.batch_size=64", "objectives.spans.head=relu"])
     given: list[tuple] = []
-    monkeypatch.setattr("clearspan.train.learner.cache", lambda *parts: given.append(parts))
+    monkeypatch.setattr("clearspan.train.step.learner.cache", lambda *parts: given.append(parts))
     learner.cache(micro_batches(learner, feed, MICRO_BATCHES))
     expected = cache(*given[0])
     with torch.autocast("cpu", torch.bfloat16):

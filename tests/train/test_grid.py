@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.train.config.options import RecipeError
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.sweeps import grid
 from clearspan.train.sweeps.grid import Grid, parse_axis
 
@@ -91,7 +91,7 @@ def test_every_run_of_a_named_sweep_has_a_recipe_that_loads(name: str) -> None:
     for run in runs if len(runs) < 20 else runs[::7]:
         start = run.settings["recipe"]
         clear = start.startswith("clear")
-        recipe = load(start, [*left_open, *([] if clear else ["model.path=model"]), *run.overrides()])
+        recipe = load_recipe(start, [*left_open, *([] if clear else ["model.path=model"]), *run.overrides()])
         assert recipe.objectives
 
 
@@ -100,7 +100,7 @@ def test_the_papers_figure_2_is_its_grid_and_its_control() -> None:
     runs = grid.read("declutr-figure-2").runs()
     assert len(runs) == 2 * 3 * 3 * 3 * 2
     for run in runs[::7]:
-        recipe = load(run.settings["recipe"], ["data.text.path=x", "output=x", "model.path=x", *run.overrides()])
+        recipe = load_recipe(run.settings["recipe"], ["data.text.path=x", "output=x", "model.path=x", *run.overrides()])
         anchors = recipe.objectives["spans"].sampler.num_anchors
         assert (recipe.training.epochs * anchors, recipe.data["text"].batch_size * anchors) == (2.0, 32)
     assert {run.settings["objectives.spans.temperature"] for run in runs} == {"0.005", "0.01", "0.05"}

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed
 from clearspan.train.config.options import RecipeError
 from clearspan.train.data.stream import StreamState
-from clearspan.train.learner import Learner
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.memory_bank import Memory
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import run_on_ranks
 from tests.train.test_learner import learner_and_batch
 
@@ -63,7 +63,7 @@ def test_a_head_has_the_layers_that_are_asked_for(tiny: list[str], options: str,
 
 def test_a_width_of_no_head_is_refused(tiny: list[str]) -> None:
     with pytest.raises(RecipeError, match=r"objectives\.spans: head_dim 8 has no effect with head: none: set it to 0"):
-        load("demo", [*tiny, "output=unused", "objectives.spans.head_dim=8"])
+        load_recipe("demo", [*tiny, "output=unused", "objectives.spans.head_dim=8"])
 
 
 def batches_of_vectors(count: int = 5) -> list[tuple[torch.Tensor, torch.Tensor]]:

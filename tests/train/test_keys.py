@@ -8,7 +8,7 @@ import yaml
 
 from clearspan.train.config.layers import parse
 from clearspan.train.config.options import RecipeError
-from clearspan.train.recipe import load, to_yaml
+from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.sweeps.grid import read as read_sweep
 
 GIVEN = ["data.text.path=d", "output=o"]
@@ -42,52 +42,52 @@ GIVEN = ["data.text.path=d", "output=o"]
 )
 def test_a_wrong_argument_is_named(argument: str, said: str) -> None:
     with pytest.raises(RecipeError) as raised:
-        load("demo", ["optimizer.eps=1e-6", *GIVEN, argument])
+        load_recipe("demo", ["optimizer.eps=1e-6", *GIVEN, argument])
     assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["1e3", "1.10", "007", "12:30", "true", "2024-01-01", "a: b", "runs/a #2", "é\n"])
 def test_a_runs_recipe_says_the_same_texts(name: str) -> None:
     """To this package, and to any other reader of YAML."""
-    written = to_yaml(load("demo", ["data.text.path=d", f"output={json.dumps(name)}"]))
+    written = to_yaml(load_recipe("demo", ["data.text.path=d", f"output={json.dumps(name)}"]))
     assert parse(written)["output"] == yaml.safe_load(written)["output"] == name
 
 
 def test_a_dataset_of_ones_own_may_stand_in_place_of_the_recipes() -> None:
-    assert list(load("declutr-small", ["data.text=null", "data.mine.path=d", "output=o", "model.path=m"]).data) == [
-        "mine"
-    ]
-    assert load("clear-del-word", [*GIVEN, "objectives.spans=null"]).objectives  # leaves out what is not there
+    assert list(
+        load_recipe("declutr-small", ["data.text=null", "data.mine.path=d", "output=o", "model.path=m"]).data
+    ) == ["mine"]
+    assert load_recipe("clear-del-word", [*GIVEN, "objectives.spans=null"]).objectives  # leaves out what is not there
 
 
 def test_epochs_on_the_command_line_stand_in_place_of_a_recipes_steps() -> None:
-    training = load("demo", [*GIVEN, "training.epochs=3"]).training
+    training = load_recipe("demo", [*GIVEN, "training.epochs=3"]).training
     assert (training.max_steps, training.epochs) == (0, 3.0)
 
 
 def test_steps_on_the_command_line_stand_in_place_of_a_recipes_epochs() -> None:
-    loaded = load("declutr-small", [*GIVEN, "model.path=m", "training.max_steps=7"])
+    loaded = load_recipe("declutr-small", [*GIVEN, "model.path=m", "training.max_steps=7"])
     assert loaded.training.max_steps == 7 and "epochs" not in to_yaml(loaded)
 
 
 def test_a_file_counts_more_than_the_one_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2}")
-    assert load(str(tmp_path / "mine.yaml"), GIVEN).training.max_steps == 0
+    assert load_recipe(str(tmp_path / "mine.yaml"), GIVEN).training.max_steps == 0
 
 
 def test_both_lengths_in_one_place_are_an_error(tmp_path: Path) -> None:
     both = r"training\.epochs 2 and training\.max_steps 5: a run has one length"
     with pytest.raises(RecipeError, match=both):
-        load("demo", [*GIVEN, "training.max_steps=5", "training.epochs=2"])
+        load_recipe("demo", [*GIVEN, "training.max_steps=5", "training.epochs=2"])
     (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2, max_steps: 5}")
     with pytest.raises(RecipeError, match=both):
-        load(str(tmp_path / "mine.yaml"), GIVEN)
+        load_recipe(str(tmp_path / "mine.yaml"), GIVEN)
 
 
 def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: declutr-bsae")
     with pytest.raises(RecipeError, match=r"extends: no recipe 'declutr-bsae'.*did you mean 'declutr-base'\?$"):
-        load(str(tmp_path / "mine.yaml"))
+        load_recipe(str(tmp_path / "mine.yaml"))
     with pytest.raises(RecipeError, match=r"no sweep 'declutr-figure-22'.*did you mean 'declutr-figure-2'\?$"):
         read_sweep("declutr-figure-22")
     (tmp_path / "sweep.yaml").write_text("recipes: demo")

@@ -187,8 +187,8 @@ def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
 
 @pytest.mark.exhaustive
 def test_a_recipe_is_checked_without_transformers() -> None:
-    code = "import sys; from clearspan.train import recipe; recipe.load('demo', ['data.text.path=d', 'output=o'])"
-    check = "assert 'torch' in sys.modules and 'transformers' not in sys.modules"
+    code = "from clearspan.train.recipe import load_recipe; load_recipe('demo', ['data.text.path=d', 'output=o'])"
+    check = "import sys; assert 'torch' in sys.modules and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, check=True)
 
 

@@ -11,17 +11,18 @@ from transformers import PreTrainedModel
 
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.batch import Batch, Rows, TokenLists
 from clearspan.train.data.feed import MicroBatch
 from clearspan.train.data.stream import StreamState
-from clearspan.train.learner import Learner
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import PackedBlocks, pack
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import train_alone
 
 
@@ -29,7 +30,7 @@ def learner_and_batch(
     overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
 ) -> tuple[Learner, MicroBatch, Recipe]:
     """A learner without dropout and a rank's part of the first micro-batch."""
-    loaded = load(recipe, [*overrides, "output=unused"])
+    loaded = load_recipe(recipe, [*overrides, "output=unused"])
     datasets = {name: Dataset(data.path) for name, data in loaded.data.items()}
     learner, _, _ = build_learner(loaded, datasets, ranks, static)
     feed = build_feed(loaded, datasets, learner, rank, ranks)

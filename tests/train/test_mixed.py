@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clearspan.common.encoder.packing import Packed
 from clearspan.train.data.feed import MicroBatch
-from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import TrainableEncoder
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import TINY_MODEL, write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint

@@ -4,7 +4,7 @@ import pytest
 
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine.nan_guard import check_limit
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 
 
 def test_a_loss_far_above_chance_ends_a_run() -> None:
@@ -17,19 +17,19 @@ GIVEN = ["data.text.path=d", "output=o"]
 
 
 def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
-    began = load("demo", GIVEN)
+    began = load_recipe("demo", GIVEN)
     free = ["output=elsewhere", "data.text.path=moved", "training.max_steps=500", "training.save_steps=7"]
     free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv"]
     free += ["training.max_hours=2", "training.gradient_norms=true", "training.loss_limit=0"]
     free += ["training.zero_stage=2"]
-    assert shaping(began, load("demo", [*GIVEN, *free])) == []
+    assert shaping(began, load_recipe("demo", [*GIVEN, *free])) == []
     shaped = [
         "optimizer.learning_rate=1",
         "training.seed=1",
         "data.text.batch_size=2",
         "objectives.mlm.probability=0.2",
     ]
-    assert shaping(began, load("demo", [*GIVEN, *free, *shaped])) == [
+    assert shaping(began, load_recipe("demo", [*GIVEN, *free, *shaped])) == [
         "data.text.batch_size",
         "objectives.mlm.probability",
         "optimizer.learning_rate",

@@ -251,7 +251,7 @@ REFUSED = {
 }
 ONE_AFTER_THE_OTHER = f"""
 import os, runpy, sys
-import clearspan.train.build
+import clearspan.train.start.build_learner
 given, changes = sys.argv[1:-1], sys.argv[-1].splitlines()
 for change in changes:
     if not (child := os.fork()):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.optimization import optimizer_groups
-from clearspan.train.learner import Learner
 from clearspan.train.run import main
+from clearspan.train.step.learner import Learner
 from tests.train import runs
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import run_on_ranks, train_alone, train_on_ranks

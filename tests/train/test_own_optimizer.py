@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.train.config.options import RecipeError
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 from tests.train.runs import same_weights, without_its_last_checkpoint
@@ -88,7 +88,7 @@ def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[st
     losses = [json.loads(line)["loss"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
     first, recipe, *logged, last = calls = called(house)
     assert first == ["start_run", None, "whole"] and last == ["end_run"]
-    assert recipe == ["log_dict", load("demo", [*tiny, "output=o"]).optimizer.learning_rate, "recipe.json"]
+    assert recipe == ["log_dict", load_recipe("demo", [*tiny, "output=o"]).optimizer.learning_rate, "recipe.json"]
     assert logged == [["log_metrics", step, loss] for step, loss in enumerate(losses, 1)]
     resumed = without_its_last_checkpoint(whole, tmp_path / "resumed")
     done = trained(house, "--resume", *tiny, *OWN, save, f"output={resumed}")
@@ -125,9 +125,11 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
 )
 def test_it_is_refused_before_the_run(overrides: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        load("demo", ["data.text.path=shards", "output=run", "model.path=model", *overrides])
+        load_recipe("demo", ["data.text.path=shards", "output=run", "model.path=model", *overrides])
 
 
 def test_an_optimizer_of_torch_needs_no_module_of_ones_own() -> None:
-    recipe = load("demo", ["data.text.path=shards", "output=run", "model.path=m", "optimizer.type=torch.optim:SGD"])
+    recipe = load_recipe(
+        "demo", ["data.text.path=shards", "output=run", "model.path=m", "optimizer.type=torch.optim:SGD"]
+    )
     assert recipe.optimizers().popitem()[1].type == "torch.optim:SGD"

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.options import DatasetConfig, RecipeError
 from clearspan.train.modalities.images import ImageConfig, ImageEmbedding, ImageModality
-from clearspan.train.recipe import load, modality
+from clearspan.train.recipe import load_recipe, modality
 from clearspan.train.run_folder import INPUTS, check, inputs
 from tests.train.ranks import train_alone
 from tests.train.test_images import rows_of, two_keys
@@ -116,7 +116,7 @@ def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[st
     options = [*tiny_images, *(f"data.others.modality.{one}" for one in sizes), "training.max_steps=1", f"output={run}"]
     train_alone(*options)
     ViTModel(ViTConfig(hidden_size=48, num_hidden_layers=0)).save_pretrained(folder)
-    recipe = load("demo", options)
+    recipe = load_recipe("demo", options)
     with pytest.raises(RecipeError, match=r"^data\.others\.modality\.path .*: is no longer what the run in"):
         check(recipe, resume=True)
     (run / INPUTS).write_text(json.dumps({"finished": True, "inputs": inputs(recipe)}))

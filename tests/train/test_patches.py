@@ -17,8 +17,8 @@ from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter
 from clearspan.shards.schema import KINDS
 from clearspan.train.config.options import RecipeError
 from clearspan.train.data.batch import Batch, Rows
-from clearspan.train.learner import Learner
 from clearspan.train.objectives.patches import PatchContrast
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import train_on_ranks
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_losses import reference_sup_con

@@ -19,10 +19,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer
 
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import ModelConfig, Recipe
 from clearspan.train.export import save_model
 from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.start.build_encoder import build_encoder
 
 HUB = "huggingface_hub==0.36.2"
 VERSIONS = {

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoModel, RobertaConfig
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.common.encoder.folder import load as load_model
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.prompts import Sides
 from clearspan.eval.data import heldout_data
 from clearspan.eval.models.embed import EmbeddingSimilarity
@@ -83,7 +83,7 @@ def test_the_export_reads_a_query_and_a_document_as_training_did(adapted: Path) 
         read = exported[0].preprocess([text.removeprefix(prompt) for text in texts], prompt=prompt)
         for row, ids, mask in zip(rows, read["input_ids"], read["attention_mask"], strict=True):
             assert ids[mask.bool()].tolist()[1:-1] == row[column][:62]
-    ours, texts = load_model(adapted / "run" / "model"), ["How?", "A longer text, of several words."]
+    ours, texts = load_folder(adapted / "run" / "model"), ["How?", "A longer text, of several words."]
     np.testing.assert_allclose(ours.encode_query(texts), exported.encode_query(texts), atol=1e-5)
     np.testing.assert_allclose(ours.encode_document(texts), exported.encode_document(texts), atol=1e-5)
     assert np.abs(exported.encode_query(texts) - exported.encode(texts)).max() > 1e-4
@@ -103,7 +103,7 @@ def test_the_verdict_and_the_choice_of_a_checkpoint_compare_texts_with_the_model
     queries = picking(str(adapted / "mined"), str(adapted / "texts/validation"), recipe["training"]["eval_texts"])
 
     def with_prompts(path: Path) -> Prompted:
-        model = load_model(path)  # whose vectors are the library's, by the test above
+        model = load_folder(path)  # whose vectors are the library's, by the test above
         encode = {"query": model.encode_query, "document": model.encode_document}
         return Prompted(Sides("query", "document", "query"), lambda side: EmbeddingSimilarity(encode[side]))
 
@@ -182,7 +182,7 @@ def test_a_static_encoder_is_made_without_prompts_and_says_so(
 ) -> None:
     assert distill(["--model", str(source), "--output", str(tmp_path / "static")]) == 0
     assert "; the prompts of --model are left out" in capsys.readouterr().out
-    assert not any(load_model(tmp_path / "static").prompts.texts.values())
+    assert not any(load_folder(tmp_path / "static").prompts.texts.values())
 
 
 @pytest.mark.parametrize(

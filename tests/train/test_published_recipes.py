@@ -11,7 +11,7 @@ from clearspan.train import modalities
 from clearspan.train.config import layers
 from clearspan.train.config.keys import typed
 from clearspan.train.config.options import ALL, Recipe
-from clearspan.train.recipe import load, to_yaml
+from clearspan.train.recipe import load_recipe, to_yaml
 from tests.conftest import ROOT
 from tests.train.test_recipe import GIVEN
 
@@ -86,7 +86,7 @@ def left_open(content: dict[str, Any], within: str = "") -> list[str]:
 
 def filled(name: str, *overrides: str) -> Recipe:
     """A recipe with a value for all that it leaves open."""
-    return load(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
+    return load_recipe(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
 
 
 @pytest.mark.parametrize("name", layers.names())
@@ -94,7 +94,7 @@ def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_pa
     """And reads back as itself."""
     loaded = filled(name)
     (tmp_path / "saved.yaml").write_text(to_yaml(loaded))
-    assert load(str(tmp_path / "saved.yaml")) == loaded
+    assert load_recipe(str(tmp_path / "saved.yaml")) == loaded
 
 
 @pytest.mark.parametrize("name", layers.names())
@@ -186,7 +186,7 @@ def test_the_combined_recipe_has_every_objective_in_one_update() -> None:
 @pytest.mark.parametrize("name", ["declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"])
 def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
     """DeCLUTR, ACL 2021, sections 3.2 and 4.1; the code of version 1 is the same."""
-    loaded = load(name, GIVEN)
+    loaded = load_recipe(name, GIVEN)
     assert (loaded.data["text"].batch_size, loaded.training.epochs) == (16, 1.0)
     optimizer = loaded.optimizer
     assert (optimizer.betas, optimizer.eps) == ([0.9, 0.999], 1e-6)
@@ -208,7 +208,7 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", CLEAR)
 def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
     """CLEAR, sections 4.1 and 5.1; what it does not give is RoBERTa's (Table 9) and SimCLR's."""
-    loaded = load(name, ["data.text.path=d", "output=o"])
+    loaded = load_recipe(name, ["data.text.path=d", "output=o"])
     config, optimizer, training = loaded.model.config, loaded.optimizer, loaded.training
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "max_position_embeddings")
     assert [config[key] for key in sizes] == [12, 12, 768, 3072, 514] and config["type_vocab_size"] == 1

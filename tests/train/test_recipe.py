@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.train.config.options import RecipeError
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
@@ -17,7 +17,7 @@ def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ndata: {text: {batch_size: 7}}\nobjectives: {mlm: null}")
     (tmp_path / "again.yaml").write_text("extends: mine.yaml\noptimizer: {eps: 0.5}")
     given = ["data.text.path=d", "output=o"]
-    loaded, demo = load(str(tmp_path / "again.yaml"), given), load("demo", given)
+    loaded, demo = load_recipe(str(tmp_path / "again.yaml"), given), load_recipe("demo", given)
     assert (loaded.data["text"].batch_size, loaded.optimizer.eps, set(loaded.objectives)) == (7, 0.5, {"spans"})
     assert loaded.model == demo.model and loaded.objectives["spans"] == demo.objectives["spans"]
 
@@ -28,13 +28,13 @@ def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_pa
     (tmp_path / "same.yaml").write_text("extends: demo\nmodel: {config: {model_type: modernbert, hidden_size: 64}}")
     (tmp_path / "other.yaml").write_text("extends: same.yaml\nmodel: {config: {model_type: roberta, vocab_size: 9}}")
     (tmp_path / "again.yaml").write_text("extends: other.yaml\nmodel: {config: {hidden_size: 96}}")
-    demo = load("demo", given).model
-    assert load(str(tmp_path / "same.yaml"), given).model.config == {**demo.config, "hidden_size": 64}
-    loaded = load(str(tmp_path / "again.yaml"), given).model
+    demo = load_recipe("demo", given).model
+    assert load_recipe(str(tmp_path / "same.yaml"), given).model.config == {**demo.config, "hidden_size": 64}
+    loaded = load_recipe(str(tmp_path / "again.yaml"), given).model
     assert loaded.config == {"model_type": "roberta", "vocab_size": 9, "hidden_size": 96}
     assert loaded.pooling == demo.pooling
     words = ["model.config.hidden_size=32", "model.config.model_type=bert"]
-    assert load("demo", [*given, *words]).model.config == {"model_type": "bert", "hidden_size": 32}
+    assert load_recipe("demo", [*given, *words]).model.config == {"model_type": "bert", "hidden_size": 32}
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: s
     (tmp_path / "itself.yaml").write_text(content)
     (tmp_path / "parent.yaml").write_text("extends: itself.yaml")
     with pytest.raises(RecipeError) as raised:
-        load(str(tmp_path / "itself.yaml"), ["data.text.path=d", "output=o"])
+        load_recipe(str(tmp_path / "itself.yaml"), ["data.text.path=d", "output=o"])
     assert named in str(raised.value) and "extends: " in str(raised.value) and "\n" not in str(raised.value)
     (tmp_path / "itself.yaml").write_text("a: [")
     with pytest.raises(RecipeError, match=r"itself\.yaml: line 1"):
-        load(str(tmp_path / "parent.yaml"), ["data.text.path=d", "output=o"])
+        load_recipe(str(tmp_path / "parent.yaml"), ["data.text.path=d", "output=o"])
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: s
 )
 def test_a_wrong_override_is_one_line_that_names_the_key(overrides: list[str], named: str) -> None:
     with pytest.raises(RecipeError) as raised:
-        load("declutr-small", [*GIVEN, *overrides])
+        load_recipe("declutr-small", [*GIVEN, *overrides])
     assert named in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="declutr-base"):
-        load("declutr-large")
+        load_recipe("declutr-large")
     broken = tmp_path / "broken.yaml"
     broken.write_text("training: [")
     with pytest.raises(RecipeError, match=r"broken\.yaml: line 1: not YAML: "):
-        load(str(broken))
+        load_recipe(str(broken))
     broken.write_text("- a list")
     with pytest.raises(RecipeError, match="mapping"):
-        load(str(broken))
+        load_recipe(str(broken))
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_a_file_that_says_two_things_or_has_no_end_is_named(tmp_path: Path, cont
     path = tmp_path / "odd.yaml"
     path.write_text(content)
     with pytest.raises(RecipeError) as raised:
-        load(str(path), [GIVEN[0], "model.config=null", "model.path=m"])
+        load_recipe(str(path), [GIVEN[0], "model.config=null", "model.path=m"])
     assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -139,24 +139,24 @@ def test_a_file_that_says_two_things_or_has_no_end_is_named(tmp_path: Path, cont
 )
 def test_an_override_without_end_is_one_line(override: str) -> None:
     with pytest.raises(RecipeError) as raised:
-        load("declutr-small", [*GIVEN, override])
+        load_recipe("declutr-small", [*GIVEN, override])
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
 
 
 def test_a_number_may_have_an_exponent_alone_and_a_name_may_be_a_date(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\noutput: 2024-01-31\nmodel: {config: {norm_eps: 1e-5}}")
-    loaded = load(str(tmp_path / "mine.yaml"), ["data.text.path=d", "optimizer.eps=5e-7"])
+    loaded = load_recipe(str(tmp_path / "mine.yaml"), ["data.text.path=d", "optimizer.eps=5e-7"])
     assert (loaded.output, loaded.optimizer.eps) == ("2024-01-31", 5e-7)
     assert loaded.model.config["norm_eps"] == 1e-5
 
 
 def test_of_an_override_given_twice_the_last_counts() -> None:
-    assert load("declutr-small", [*GIVEN, "training.seed=1", "training.seed=2"]).training.seed == 2
+    assert load_recipe("declutr-small", [*GIVEN, "training.seed=1", "training.seed=2"]).training.seed == 2
 
 
 def test_a_key_that_must_be_given_is_named() -> None:
     with pytest.raises(RecipeError, match=r"data\.text\.path=VALUE"):
-        load("declutr-small", ["model.path=m", "output=o", "data.text.path=???"])
+        load_recipe("declutr-small", ["model.path=m", "output=o", "data.text.path=???"])
 
 
 def test_no_file_of_train_hides_another_module() -> None:

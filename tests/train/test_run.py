@@ -114,11 +114,11 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from clearspan.common.encoder.library import load
+    from clearspan.common.encoder.library import load_with_library
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]
-    ours = load(folder).encode(chosen)
+    ours = load_with_library(folder).encode(chosen)
     theirs = SentenceTransformer(str(folder), device="cpu")
     assert theirs.max_seq_length == 64
     np.testing.assert_allclose(ours, theirs.encode(chosen), atol=1e-5)

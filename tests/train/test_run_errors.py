@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.train.job import output
-from clearspan.train.recipe import load, to_file, to_yaml
+from clearspan.train.recipe import load_recipe, to_file, to_yaml
 from clearspan.train.run import main
 from tests.train.ranks import train_alone
 
@@ -45,7 +45,7 @@ def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
 ) -> None:
     """A recipe.yaml of one's own is the likeliest, and one that a run wrote may have been worked on."""
     run = tmp_path / "run"
-    recipe = load("demo", [*tiny, f"output={run}"])
+    recipe = load_recipe("demo", [*tiny, f"output={run}"])
     for files in (
         {"notes.txt": b"mine"},
         {"recipe.yaml": to_yaml(recipe).encode()},
@@ -93,7 +93,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     (tmp_path / "other" / "notes.txt").touch()
     (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
     (tmp_path / "run" / "recipe.yaml").write_text(
-        to_yaml(load("demo", [*tiny, "output=o", "optimizer.learning_rate=1"]))
+        to_yaml(load_recipe("demo", [*tiny, "output=o", "optimizer.learning_rate=1"]))
     )
     given = [*tiny, f"output={tmp_path / 'new'}", *(word.format(folder=tmp_path) for word in words)]
     dry = failed(capsys, *given, "--dry-run", code=code)
@@ -107,7 +107,7 @@ def test_a_folder_of_a_run_that_saved_nothing_begins_again(tiny: list[str], tmp_
     run.mkdir()
     (run / ".gitignore").write_text("*")
     for rate, resume in (("1e-4", True), ("2e-4", True), ("3e-4", False)):
-        recipe = load("demo", [*tiny, f"output={run}", f"optimizer.learning_rate={rate}"])
+        recipe = load_recipe("demo", [*tiny, f"output={run}", f"optimizer.learning_rate={rate}"])
         with output(recipe, resume) as resumes:
             assert not resumes and (run / "recipe.yaml").read_bytes() == to_file(recipe)
 
@@ -153,7 +153,7 @@ def test_a_signal_while_training_starts_is_one_line(
     stopped = train_alone(*arguments, script="tests/train/signalled_at.py", code=1)
     told = f"train: stopped by {name}: run it again, with --resume if a checkpoint is there"
     assert [line for line in stopped.stderr.splitlines() if line] == [told]
-    with output(load("demo", arguments), resume=False):
+    with output(load_recipe("demo", arguments), resume=False):
         pass
 
 
@@ -163,7 +163,7 @@ def test_resuming_with_objectives_in_another_order_says_so(
     run = tmp_path / "run"
     (run / "checkpoints" / "step-00000001").mkdir(parents=True)
     given = [*tiny, "objectives.mlm.input=sentence", f"output={run}"]
-    recipe = load("demo", given)
+    recipe = load_recipe("demo", given)
     recipe.objectives = dict(reversed(recipe.objectives.items()))
     (run / "recipe.yaml").write_text(to_yaml(recipe))
     assert "objectives in another order" in failed(capsys, *given, "--resume", code=2)

@@ -12,7 +12,7 @@ from clearspan.common.options import parse
 from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import api, run, run_folder
 from clearspan.train.config.options import Recipe, RecipeError
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.run_folder import INPUTS, mark_finished, repeated, save
 from tests.train.conftest import write_dataset
 
@@ -24,7 +24,7 @@ def recipe(dataset_folder: Path, tokenizer_folder: Path, tmp_path: Path) -> Reci
     shutil.copytree(tokenizer_folder, tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "pairs.csv").write_text("a cat,a kitten,5\n")
-    return load("demo", words(tmp_path))
+    return load_recipe("demo", words(tmp_path))
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -59,7 +59,7 @@ def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
     assert repeated(recipe) == "halted"
     end(tmp_path / "run")
     (tmp_path / "texts").rename(tmp_path / "moved")
-    assert repeated(load("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
+    assert repeated(load_recipe("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
 
 
 def test_a_finished_run_without_its_model_goes_on_to_export_again(recipe: Recipe, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path:
 def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: Path) -> None:
     """Killed while it is made longer, it must not pass for the run that its old model is from."""
     begin(recipe, finish=True)
-    longer = load("demo", words(tmp_path, "training.max_steps=500"))
+    longer = load_recipe("demo", words(tmp_path, "training.max_steps=500"))
     save(longer)
     assert repeated(longer) == "halted"
 
@@ -119,11 +119,11 @@ def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: 
     ],
 )
 def test_another_recipe_is_refused_with_what_differs(recipe: Recipe, tmp_path: Path, change: str, said: str) -> None:
-    began = load("demo", words(tmp_path, "training.bf16=false"))
+    began = load_recipe("demo", words(tmp_path, "training.bf16=false"))
     begin(began)
     assert repeated(recipe) == "halted"  # auto is what the run has made of it
     with pytest.raises(RecipeError, match=said.replace("(see", r"\(see").replace("*):", r"*\):")):
-        repeated(load("demo", words(tmp_path, change)))
+        repeated(load_recipe("demo", words(tmp_path, change)))
 
 
 def replace_texts(folder: Path, documents: list[list[int]], tokenizer_folder: Path) -> None:
@@ -161,11 +161,11 @@ def test_other_pairs_do_not_judge_a_run_that_resumes(recipe: Recipe, tmp_path: P
     """Their scores do not compare; the same pairs may lie elsewhere."""
     begin(recipe)
     shutil.copy(tmp_path / "pairs.csv", tmp_path / "moved.csv")
-    run_folder.check(load("demo", words(tmp_path, f"training.eval_data={tmp_path / 'moved.csv'}")), resume=True)
+    run_folder.check(load_recipe("demo", words(tmp_path, f"training.eval_data={tmp_path / 'moved.csv'}")), resume=True)
     (tmp_path / "more.csv").write_text("a cat,a dog,3\n")
     for other in (tmp_path / "more.csv", ""):
         with pytest.raises(RecipeError, match=r"^training\.eval_data .*: is no longer what the run in"):
-            run_folder.check(load("demo", words(tmp_path, f"training.eval_data={other}")), resume=True)
+            run_folder.check(load_recipe("demo", words(tmp_path, f"training.eval_data={other}")), resume=True)
 
 
 def test_without_its_record_a_run_is_refused(recipe: Recipe, tmp_path: Path) -> None:

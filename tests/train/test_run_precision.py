@@ -11,7 +11,7 @@ from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine import precision
 from clearspan.train.engine.precision import check_ranks, resolve_precision
-from clearspan.train.recipe import load, load_saved, to_file
+from clearspan.train.recipe import load_recipe, load_saved, to_file
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics, same_weights
 
@@ -30,7 +30,7 @@ def on(monkeypatch: pytest.MonkeyPatch, device: Bfloat16) -> None:
 
 
 def recipe_of(run: Path, *words: str) -> Recipe:
-    return load("demo", ["data.text.path=d", f"output={run}", *words])
+    return load_recipe("demo", ["data.text.path=d", f"output={run}", *words])
 
 
 def begun(run: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:

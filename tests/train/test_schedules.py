@@ -8,7 +8,7 @@ import transformers
 
 from clearspan.train.config.optimizer import OptimizerConfig
 from clearspan.train.config.schedules import constant, cosine, learning_rate, linear, slanted_triangular, whole
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from tests.train.test_recipe import GIVEN
 
 
@@ -47,7 +47,7 @@ def test_schedules_are_transformers_own_but_for_their_first_step(
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "slanted_triangular", "constant"])
 def test_every_schedule_takes_warm_up_steps(schedule: str) -> None:
     given = [*GIVEN, f"optimizer.schedule={schedule}", "optimizer.warmup_steps=5"]
-    optimizer = load("declutr-small", given).optimizer
+    optimizer = load_recipe("declutr-small", given).optimizer
     rates = [learning_rate(step, 100, optimizer) / optimizer.learning_rate for step in range(100)]
     assert rates[0] > 0 and sorted(rates[:6]) == rates[:6] and rates[5] == 1 > rates[4]
 

@@ -10,20 +10,20 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import RecipeError
 from clearspan.train.export import save_model
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.encoder import TrainableEncoder
 from clearspan.train.model.tokenizer import load_tokenizer
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 
 
 def trained_on(folder: Path, *overrides: str) -> TrainableEncoder:
     given = ["data.text.path=d", "output=o", f"model.path={folder}", "model.pooling=null", *overrides]
-    encoder = build_encoder(load("mlm-only", given), load_tokenizer(folder))
+    encoder = build_encoder(load_recipe("mlm-only", given), load_tokenizer(folder))
     encoder.drop_mlm_head()
     return encoder
 

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import Tokenizer
 from transformers import AutoModel
 
-from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.library import load_with_library
 from clearspan.train.config.options import ALL, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
@@ -60,7 +60,7 @@ def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluatio
     ours, theirs = encode_texts(encoder, tokenizer, sample), model.encode(sample)
     assert len(sample) == 1000 and theirs.std() > 0.01
     np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=1e-6)
-    np.testing.assert_allclose(load_model(run / "model").encode(sample), theirs, atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(load_with_library(run / "model").encode(sample), theirs, atol=1e-6, rtol=1e-6)
     assert not ours[0].any() and not theirs[0].any()
 
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train import distill
-from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.options import RecipeError
 from clearspan.train.export import save_model
-from clearspan.train.model.static_start import rank_weights
 from clearspan.train.model.token_weights import inverse_frequencies
 from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_encoder import build_encoder
+from clearspan.train.start.static_start import rank_weights
 from tests.conftest import exit_code
 from tests.train.conftest import TINY_MODEL
 
@@ -28,7 +28,7 @@ STATIC = ["model.config.model_type=static", "model.config.hidden_size=24"]
 @pytest.fixture(scope="module")
 def teacher(dataset_folder: Path, tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported transformer of 32 dimensions, by the shards' tokenizer."""
-    recipe = load("mlm-only", [*TINY_MODEL, "model.path=''", f"data.text.path={dataset_folder}", "output=o"])
+    recipe = load_recipe("mlm-only", [*TINY_MODEL, "model.path=''", f"data.text.path={dataset_folder}", "output=o"])
     tokenizer, folder = load_tokenizer(tokenizer_folder), tmp_path_factory.mktemp("models") / "teacher"
     encoder = build_encoder(recipe, tokenizer)
     encoder.drop_mlm_head()
@@ -41,7 +41,7 @@ def table(dataset_folder: Path, tokenizer_folder: Path) -> Callable[..., Tensor]
     """Return the initial vectors of a static model for some overrides."""
 
     def make(*overrides: str) -> Tensor:
-        recipe = load("demo", ["model.config=null", *overrides, f"data.text.path={dataset_folder}", "output=o"])
+        recipe = load_recipe("demo", ["model.config=null", *overrides, f"data.text.path={dataset_folder}", "output=o"])
         encoder = build_encoder(recipe, load_tokenizer(tokenizer_folder), [Dataset(dataset_folder)])
         weight: Tensor = encoder.base.embeddings.weight.detach()
         return weight
@@ -127,7 +127,9 @@ def test_an_encoder_with_another_tokenizer_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     learn_tokenizer(["other words in another order"] * 9, 300, tmp_path / "other")
-    recipe = load("demo", [*STATIC, "model.init=distill", f"model.distill={teacher}", "data.text.path=d", "output=o"])
+    recipe = load_recipe(
+        "demo", [*STATIC, "model.init=distill", f"model.distill={teacher}", "data.text.path=d", "output=o"]
+    )
     with pytest.raises(RecipeError, match=r"model\.distill .* its tokenizer is not the one the shards were made with"):
         build_encoder(recipe, load_tokenizer(tmp_path / "other"))
     line = ["--model", str(teacher), "--output", str(tmp_path / "out"), "--shards", str(sentences_folder)]

@@ -20,7 +20,7 @@ from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.sweeps import report, running
 from tests.conftest import ROOT
 from tests.train.ranks import environment
@@ -51,7 +51,7 @@ class Processes:
             }
             (out / "results.json").write_text(json.dumps(content))
             return
-        recipe = load("demo", [word for word in line if "=" in word and not word.startswith("-")])
+        recipe = load_recipe("demo", [word for word in line if "=" in word and not word.startswith("-")])
         run = Path(recipe.output)
         self.trained.append(run.name)
         run_folder.save(recipe)
@@ -257,7 +257,7 @@ def test_losses_of_other_batch_sizes_are_not_ranked_and_the_remedy_is_said_befor
 @pytest.mark.guarantee("losses-not-ranked")
 def test_gradient_accumulation_changes_the_number_of_negatives_and_the_learning_rate_does_not(base: list[str]) -> None:
     def recipes(*changes: str) -> dict[str, Recipe]:
-        return {change: load("demo", [*base[6:], "output=x", *change.split()]) for change in changes}
+        return {change: load_recipe("demo", [*base[6:], "output=x", *change.split()]) for change in changes}
 
     halves = recipes("data.text.batch_size=16", "training.gradient_accumulation_steps=2 data.text.batch_size=16")
     assert "data.text.batch_size (16, 8)" in report.ranking(halves, ["loss"]).reason

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch
 from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
-from clearspan.train.learner import Learner
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed
+from clearspan.train.step.learner import Learner
 from tests.train.ranks import run_on_ranks
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
@@ -96,7 +97,7 @@ def test_ten_steps_are_those_of_a_plain_optimizer_for_each_turn(
 
 
 def built(overrides: list[str], output: Path) -> tuple[Learner, Recipe, Feed, dict]:
-    recipe = load("demo", [*overrides, f"output={output}"])
+    recipe = load_recipe("demo", [*overrides, f"output={output}"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, sizes = build_learner(recipe, datasets, 1, False)
     return learner, recipe, build_feed(recipe, datasets, learner, 0, 1), sizes
@@ -155,7 +156,7 @@ def plain_steps(
 
 def test_an_objective_that_masks_anothers_anchors_takes_its_turn(tiny: list[str]) -> None:
     given = [*tiny, "optimization=alternate", "output=o"]
-    recipe = load("demo", given)
+    recipe = load_recipe("demo", given)
     datasets = {"text": Dataset(recipe.data["text"].path)}
     with pytest.raises(RecipeError, match=r"objectives\.mlm masks a block of objectives\.spans"):
         build_learner(recipe, datasets, 1, False)

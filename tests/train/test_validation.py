@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.config.options import RecipeError
 from clearspan.train.job import NOTHING_PICKS, notes
-from clearspan.train.learner import Learner
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.selection.model_selection import Judge
 from clearspan.train.selection.validation import HeldOutExamples
+from clearspan.train.start.build_learner import build_learner
+from clearspan.train.start.build_streams import build_feed, build_held_out
+from clearspan.train.step.learner import Learner
 from tests.train.conftest import write_dataset
 
 DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs_dropout_prob=0.5"]
@@ -27,7 +28,7 @@ def held_folder(documents: list[list[int]], tokenizer_folder: Path, tmp_path_fac
 
 
 def built(overrides: Sequence[str]) -> tuple[Learner, HeldOutExamples]:
-    recipe = load("demo", [*overrides, "training.eval_steps=2", "output=unused"])
+    recipe = load_recipe("demo", [*overrides, "training.eval_steps=2", "output=unused"])
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, _ = build_learner(recipe, datasets, 1, False)
     held_out = build_held_out(recipe, datasets, learner, 0, 1)
@@ -97,7 +98,7 @@ def test_a_run_without_eval_data_says_what_picks_its_checkpoint(tiny: list[str],
     learner, held_out = built([*tiny, f"data.text.validation={held_folder}"])
     picked = "training.eval_data is not set: the best checkpoint is picked by the held-out loss of spans, mlm"
     assert held_out.notes() == [picked]
-    recipe = load("demo", [*tiny, "training.eval_steps=2", "output=unused"])
+    recipe = load_recipe("demo", [*tiny, "training.eval_steps=2", "output=unused"])
     feed = build_feed(recipe, {"text": Dataset(recipe.data["text"].path)}, learner, 0, 1)
     assert notes(recipe, learner, feed, None, 6) == [NOTHING_PICKS]
     assert not Judge(recipe, None, None, True).enabled
@@ -116,7 +117,7 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
     for words, picks in ((alone, False), (beside, True)):
         learner, held_out = built(words)
         engine = Engine(learner)
-        judge = Judge(load("demo", [*words, "training.eval_steps=2", "output=o"]), None, held_out, True)
+        judge = Judge(load_recipe("demo", [*words, "training.eval_steps=2", "output=o"]), None, held_out, True)
         figures, better = judge.judge(engine)
         assert figures["validation/simcse/accuracy"] == 1 and figures["validation/simcse/loss"] > 0
         assert judge.enabled and judge.picks == better == picks

@@ -50,34 +50,36 @@ class ModelConfig:
     """The encoder: a local folder of pretrained weights, or a Hugging Face configuration with fresh weights.
 
     Args:
-        path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
-            this or `config`; with both, the model of `config` begins with this folder's token embeddings.
+        path: a local folder in the format of transformers or sentence-transformers, with or without a masked-LM head.
+            Set this or `config`; with both, the model of `config` starts with this folder's token embeddings.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
-            tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
-            token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
-            token), `dropout` (0, of the vectors).
-        pooling: mean: the mean of all token vectors; cls: the first token's vector; lasttoken: the last token's, which
-            in a decoder alone depends on the whole text; weighted: the mean with each vector times its token's weight,
-            which does not train: that of the folder of `path`, if `path` is given alone and its model has weights, else
-            the inverse document frequency in the run's shards. It is exported as sentence-transformers' WordWeights.
-            "": the pooling of the folder of `path`, else mean.
+            tokens come from the shards' tokenizer. Set it to train from scratch. `model_type: static` is a table of
+            token vectors, which are averaged, without layers; its options are `hidden_size` (default 512), `weights`
+            (default false; true: learn a weight for each token) and `dropout` (default 0; the dropout of the vectors).
+        pooling: mean: the mean of all token vectors; cls: the first token's vector; lasttoken: the last token's vector,
+            for decoders, where only this token sees the whole text; weighted: the mean of the token vectors, each
+            multiplied by a fixed weight of its token. If `path` is set without `config` and its model has such weights,
+            weighted uses them, else the inverse document frequency in the run's shards; the export stores them as
+            sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
-        init: how the vectors of `model_type: static` begin. random: of unit length on average; idf: the same, times
-            each token's inverse document frequency in the run's shards; distill: the vectors that the encoder of
-            `distill` gives to each token alone, beside random ones, times that frequency.
-        distill: with `init: distill`, a folder of an encoder, whose tokenizer the shards must have. It is read, not
-            trained. `hidden_size` is by default the encoder's, and `random_dims` more.
-        random_dims: with `init: distill`, how many of the `hidden_size` dimensions are random at least; the others are
-            the first principal components of the encoder's vectors.
-        train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
-            embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
-            always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
-        dropout: the rate of all dropouts inside the encoder, those of attention weights included; the exported model's
-            configuration has it too. null: the rates of the configuration.
-        attention_dropout: the rate of the dropout of attention weights alone, if it is another than that of `dropout`
-            or of the configuration. With 0, an H100 or H200 can use FlashAttention 3, which has no dropout; the
-            published codes that the recipes follow leave it at the model's 0.1. null: the same as the others.
+        init: the initial vectors of `model_type: static`. random: random vectors, of unit length on average; idf: the
+            same, multiplied by each token's inverse document frequency in the run's shards; distill: the vectors that
+            the encoder of `distill` computes for each token by itself, concatenated with random ones, and multiplied by
+            that frequency.
+        distill: with `init: distill`, the folder of an encoder with the same tokenizer as the shards. It is not
+            trained. The default of `hidden_size` is then the encoder's size plus `random_dims`.
+        random_dims: with `init: distill`, the minimum number of the `hidden_size` dimensions that are random; the
+            others are the first principal components of the encoder's vectors.
+        train: the part of the encoder of `path` that trains; the rest is frozen. all: everything; last-N: the last N
+            layers; embeddings: the table of token embeddings; heads: nothing of the encoder. Everything outside of the
+            encoder's base model always trains: layers after the pooling, the masked-LM head, heads of objectives, patch
+            embeddings.
+        dropout: the rate of all dropouts in the encoder, attention dropout included; the exported configuration has it
+            too. null: the rates of the model's configuration.
+        attention_dropout: the dropout rate of attention weights, if it differs from the other rates. With 0, an H100 or
+            H200 can use FlashAttention 3, which has no dropout; the published codes that the recipes follow leave it at
+            the model's 0.1. null: the rate of `dropout`, else of the model's configuration.
     """
 
     path: str = ""
@@ -100,20 +102,21 @@ class DatasetConfig:
         path: the shards' folder: local, `gs://` or `s3://`.
         batch_size: examples in one step, over all ranks and micro-batches. The number of ranks times
             `training.gradient_accumulation_steps` must divide it.
-        share: the fraction of the examples that is used, chosen independently of the seed; a larger share contains a
-            smaller one. An epoch is one pass over the chosen examples.
+        share: the fraction of the examples that is used; the choice does not depend on the seed, and a larger share
+            contains a smaller one. An epoch is one pass over the chosen examples. Lower it to measure how much data a
+            model needs.
         shuffle_shards: the number of shards that are held in memory and shuffled together. Increase it if neighboring
             shards are alike; memory grows with it.
-        short_documents: what to do with documents that are too short for the spans: error: stop; skip: leave them out;
-            shrink: shorten the spans. The number is reported.
-        modality: for a dataset other than text, the options of its modality: those of its kind below, or
-            `type: module:Class` and the options of a modality of your own.
-        validation: a folder of held-out shards (`--holdout-fraction` makes them). Every `training.eval_steps` steps
-            their losses are computed, without dropout, with the same random draws each time, in batches as large as a
+        short_documents: the treatment of documents that are too short for the spans. error: stop; skip: drop these
+            documents; shrink: shorten the spans. The run reports the number of such documents.
+        modality: for a dataset of images, audio or a modality of your own, the options of the modality: see the section
+            of each modality, or give `type: module:Class` and the options of that class.
+        validation: a folder of held-out shards, as `--holdout-fraction` makes it. Every `training.eval_steps` steps the
+            losses on it are computed without dropout, with the same random draws each time, in batches of the size of a
             micro-batch over all ranks. Without `training.eval_data` these losses choose the best checkpoint, except
-            losses that mean nothing without dropout, such as that of SimCSE on sentences without pairs. With
-            `training.eval_data: heldout` the texts are scored, and they may be fewer than a micro-batch: then without
-            losses. "": none.
+            losses that are meaningless without dropout, such as SimCSE's on sentences without pairs. With
+            `training.eval_data: heldout` its texts are scored; if they are fewer than a micro-batch, no losses are
+            computed. "": none.
     """
 
     path: str
@@ -134,8 +137,8 @@ class ObjectiveConfig:
             or a file in the working folder). "": the type that has the objective's name.
         data: the dataset that the objective reads. "": the recipe's only dataset.
         weight: the factor of the objective's loss in the sum. Change it to balance several losses.
-        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
-            summed. "": a turn of its own, named after the objective.
+        turn: with `optimization: alternate`, the name of the update that the objective belongs to; the losses of one
+            turn are summed. "": a separate turn, named after the objective.
     """
 
     type: str = ""
@@ -147,7 +150,9 @@ class ObjectiveConfig:
         """Raise ValueError for an option that cannot work; the message begins with the option's name."""
 
     def needs(self) -> dict[str, str]:
-        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
+        """Return the columns that the options require, by name, each with the option that requires it.
+
+        The option is written as in a recipe, e.g. `positives: pairs`, for the error message. Shards that lack such a
         column are refused, even if the objective could train without it.
         """
         return {}
@@ -159,19 +164,21 @@ class TrainingConfig:
     datasets start over as often as they end. A file or command line that sets both must set one of them to 0.
 
     Each step's examples pass through the encoder in `gradient_accumulation_steps` micro-batches, and the gradients are
-    averaged. A contrastive loss therefore sees the negatives of one micro-batch, over all ranks, unless
-    `gradient_caching` is set.
+    averaged. The in-batch negatives of a contrastive loss are therefore those of one micro-batch, over all ranks,
+    unless `gradient_caching` is set.
 
     A run can resume on any number of ranks that divides its batches: examples, spans, views and masks stay the same,
-    and losses differ by rounding only. Dropout is drawn by rank, so another number of ranks changes it as another seed
-    would; on the same number of ranks it repeats exactly.
+    and losses differ by rounding only. Dropout is drawn on each rank, so a different number of ranks changes it as a
+    different seed would; on the same number of ranks it repeats exactly.
 
     Args:
         gradient_accumulation_steps: micro-batches in a step. Increase it if a step does not fit in memory.
-        gradient_caching: compute the gradient of one batch of all the step's examples, contrasted with each other (Gao
-            et al. 2021), in the memory of one micro-batch. Costs one more forward pass.
-        activation_checkpointing: store only the input of each layer and recompute the layer in the backward pass. Same
-            numbers, less memory, one more forward pass.
+        gradient_caching: contrast all examples of a step with each other in the memory of one micro-batch (GradCache,
+            Gao et al. 2021). Costs one more forward pass. Set it to true if contrastive losses need more negatives
+            than a micro-batch holds.
+        activation_checkpointing: store only the input of each layer and recompute the layer in the backward pass. The
+            numbers are the same; it takes less memory and one more forward pass. Set it to true if a micro-batch does
+            not fit in memory.
         epochs: the run's length in passes over the dataset `primary`; 0.5 is half a pass.
         primary: the dataset whose epochs count. "": the first one.
         max_steps: the run's length in steps. 0: `epochs` decides.
@@ -183,22 +190,24 @@ class TrainingConfig:
             different values stop with an error.
         compile: compile the encoder into one graph at the first step; only on CUDA with bf16. Set it to false if
             compilation fails.
-        zero_stage: DeepSpeed's ZeRO stage: 1 partitions AdamW's state over the ranks, 2 the gradients too. A run can
-            resume with another stage. `optimization: alternate` needs 0.
+        zero_stage: DeepSpeed's ZeRO stage. 0: off; 1: partition AdamW's state over the ranks; 2: the gradients too. Set
+            it if the optimizer's state does not fit in a GPU's memory. A run can resume with another stage.
+            `optimization: alternate` needs 0.
         logging_steps: log metrics every this many steps.
-        save_steps: save a checkpoint every this many steps, besides the best and the last one.
+        save_steps: save a checkpoint every this many steps. The best and the last checkpoint are always saved.
         eval_steps: evaluate on `eval_data` and held-out examples before the first step and every this many steps. 0:
             never.
-        eval_data: the data whose score chooses the best checkpoint. heldout: no labels are needed; the MRR, in percent,
-            of finding the text of a held-out title (`data.NAME.validation`), or one crop of a held-out text by another,
-            among `eval_texts` texts. It takes half of the held-out texts; `clearspan eval --tasks heldout` takes the
-            other half, so that the choice does not favor the trained model. SentEval's folder, or a csv or tsv file of
-            sentence pairs with scores: the Spearman correlation on STS-B dev, or on the file. "": the losses on
-            held-out examples choose (`data.NAME.validation`); without those, nothing does and the last checkpoint is
-            exported.
-        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right ones of at most
-            half as many titles, and those of all texts that BM25 ranks nearest to the titles. More tell checkpoints
-            apart better, and cost as many embeddings more at each evaluation: a static encoder can afford 20,000.
+        eval_data: the data whose score chooses the best checkpoint. heldout: the mean reciprocal rank, in percent, of
+            the right text among `eval_texts` texts; the query is the text's title, or if there are no titles another
+            crop of the text. It needs `data.NAME.validation` but no labels. It uses half of the held-out texts, and
+            `clearspan eval --tasks heldout` the other half, so that the choice does not favor the trained model. The
+            path of SentEval's folder: the Spearman correlation on STS-B dev. The path of a csv or tsv file of sentence
+            pairs with scores: the Spearman correlation on it. "": the losses on `data.NAME.validation` choose; without
+            held-out examples, the last checkpoint is exported.
+        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right texts of at most
+            half as many queries, and distractors, the texts that BM25 ranks nearest to the queries. More texts
+            distinguish checkpoints better, and each costs an embedding at every evaluation: a static encoder can afford
+            20,000.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
@@ -234,14 +243,14 @@ class Recipe:
     """A whole run.
 
     Args:
-        output: the run's folder, which the run makes: checkpoints, metrics, the exported model.
+        output: the folder that the run makes for its checkpoints, its metrics and the exported model.
         model: the encoder.
         data: the datasets, by names of your own.
         objectives: the losses, by names of your own, each with its options.
         optimization: sum: one update a step, of the weighted sum of all losses; alternate: one update for each turn,
             each with its own optimizer's state and schedule.
         optimizer: the optimizer and its schedule.
-        turns: with `optimization: alternate`, by turn, the options that differ from `optimizer`.
+        turns: with `optimization: alternate`, the options of each turn that differ from `optimizer`.
         training: the training loop.
     """
 

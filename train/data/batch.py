@@ -83,7 +83,8 @@ class TokenLists:
 class Batch:
     """One rank's examples of one micro-batch of a dataset: ids (B,) and epochs (B,) int64, and columns by name.
 
-    In the stream's batches a column is named `OBJECTIVE/COLUMN`; `of` returns those of one objective by plain names.
+    In the stream's batches a column is named `OBJECTIVE/COLUMN`; `of` returns the columns of one objective by plain
+    names.
     """
 
     columns: dict[str, TokenLists | Tensor]

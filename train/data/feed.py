@@ -1,7 +1,7 @@
 """Read several datasets side by side: each has its own stream, and a step takes a batch from every one.
 
-A dataset that ends starts its next epoch alone; the others go on. The epochs of the primary dataset are the run's. The
-state is that of all streams.
+A dataset that ends starts its next epoch independently of the others. The epochs of the run are the epochs of the
+primary dataset. The state holds the states of all streams.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Rows with several texts of one sort: columns such as negative, negative_1, ..., of which a step uses a few."""
+"""Rows with several texts of one sort: columns such as negative, negative_1, ...; a step draws some of them."""
 
 from collections.abc import Sequence
 
@@ -23,5 +23,6 @@ def drawn(columns: Sequence[Ragged], keys: np.ndarray, count: int) -> list[Ragge
     is_absent = np.stack([column.lengths == 0 for column in columns])
     draws = keyed.draw(keys, np.arange(1, len(columns) + 1)[:, None])
     order = np.argsort(np.where(is_absent, np.iinfo(np.int64).max, draws), axis=0, kind="stable")
-    together, rows = Ragged.concatenate(columns), np.arange(len(keys))
+    together = Ragged.concatenate(columns)
+    rows = np.arange(len(keys))
     return [together.take(place * len(keys) + rows) for place in order[:count]]

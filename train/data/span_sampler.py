@@ -4,7 +4,7 @@
 
 A document has A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
 
-    grid     as in the published code: each anchor lies anywhere within a block of `max_span` tokens of its own; later
+    grid     as in the published code: each anchor lies anywhere within a separate block of `max_span` tokens; later
              anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
     uniform  every placement with gaps of at least `min_distance` is equally likely. If a document is hardly longer than
              the anchors need, they crowd at its ends.
@@ -32,21 +32,22 @@ Beta = Annotated[list[Positive], Len(2, 2)]
 
 @dataclasses.dataclass
 class SpanConfig:
-    """The options of the span sampler; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
-    section 3.2 and the published code.
+    """The options of the span sampler; lengths and distances are in tokens, without special tokens. The defaults are
+    DeCLUTR's (section 3.2 and the published code).
 
     Args:
-        num_anchors: anchors of a document.
-        num_positives: positives of an anchor, whose embeddings are averaged.
+        num_anchors: the number of anchors of each document.
+        num_positives: the number of positives of each anchor, whose embeddings are averaged.
         min_span: the length of the shortest span.
         max_span: the exclusive upper bound of a span's length.
         anchor_beta: a and b of the Beta distribution of anchors' lengths, between min_span and max_span.
         positive_beta: a and b of the Beta distribution of positives' lengths.
-        placement: where anchors lie: grid, each in a block of its own, as in the published code; uniform, any placement
-            that keeps `min_distance`.
-        min_distance: with uniform, the smallest distance from an anchor's end to the next one's start; null: 512. Grid
-            keeps max_span.
-        positives: where positives lie: adjacent to their anchor; subsuming, inside it; any, touching or overlapping it.
+        placement: the placement of anchors. grid: each in a separate block, as in the published code; uniform: all
+            placements that keep `min_distance` are equally likely.
+        min_distance: with uniform, the minimum distance from an anchor's end to the next anchor's start; null: 512.
+            With grid, that distance is max_span.
+        positives: the position of positives. adjacent: next to their anchor; subsuming: inside it; any: touching,
+            overlapping or inside it.
     """
 
     num_anchors: Annotated[int, Ge(1)] = 2
@@ -100,7 +101,8 @@ class SpanConfig:
         """Return mean and variance of one document's positive tokens."""
         anchor, anchor_variance = _beta_moments(self.anchor_beta)
         mean, variance = _beta_moments(self.positive_beta)
-        width, count = self.max_span - self.min_span, self.num_positives
+        width = self.max_span - self.min_span
+        count = self.num_positives
         spread = count * variance
         if self.positives == "subsuming":  # length min + width x y in an anchor of min + width x
             spread = (count * mean) ** 2 * anchor_variance + (anchor_variance + anchor**2) * spread

@@ -133,7 +133,8 @@ class ExampleStream:
 
     def left_out(self) -> list[str]:
         """Return a line for each reason why an epoch leaves examples out."""
-        folder, kind = self.dataset.folder, self.dataset.manifest.kind
+        folder = self.dataset.folder
+        kind = self.dataset.manifest.kind
         lines = []
         if self.share < 1:
             lines.append(

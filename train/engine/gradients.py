@@ -9,7 +9,7 @@ from torch import nn
 from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.data.batch import Batch
 from clearspan.train.model.memory_bank import Memory
-from clearspan.train.objectives import Metrics
+from clearspan.train.step.requests import Metrics
 
 
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:

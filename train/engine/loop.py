@@ -3,7 +3,7 @@
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
 With `training.gradient_caching`, a forward pass without gradients over every micro-batch comes first
-(`train.objectives._gradient_caching`). With `optimization: alternate`, everything before "log" is done once for each
+(`train.step.caching`). With `optimization: alternate`, everything before "log" is done once for each
 turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
@@ -38,12 +38,12 @@ from clearspan.train.engine.optimization import AlternatingOptimizer, deepspeed_
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.engine.signals import deadline, launcher_watch
 from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, peak_flops
-from clearspan.train.learner import COUNTS, Learner
-from clearspan.train.objectives import Metrics
-from clearspan.train.objectives._gradient_caching import Cached
 from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.model_selection import SHOWN, Judge
 from clearspan.train.selection.validation import HeldOutExamples
+from clearspan.train.step.caching import Cached
+from clearspan.train.step.learner import COUNTS, Learner
+from clearspan.train.step.requests import Metrics
 
 # Disable DeepSpeed's compiled operations: on a CPU it would spend half a minute compiling an all-reduce that only its
 # inference uses, and every rank of every run would leave 66 MiB in /dev/shm.
@@ -123,7 +123,7 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no checkpoint.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
@@ -293,7 +293,7 @@ class Trainer:
         return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate_start(self) -> bool:
-        """Evaluate the model as given, and the weights before the first step; return whether a figure was finite."""
+        """Evaluate the starting model and the weights before the first step; return true if a figure was finite."""
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))
             self._show(figures, GIVEN, False)
@@ -308,7 +308,7 @@ class Trainer:
         return better
 
     def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
-        """Show the figures that measure how good a checkpoint is, or with a prefix, the model as given."""
+        """Show the figures that measure how good a checkpoint is, or with a prefix, the starting model."""
         shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
         if self.tracker and shown:
             self.tracker.display.score(None if prefix else self.step, shown, better)

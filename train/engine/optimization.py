@@ -98,6 +98,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     Attributes:
         peaks: the highest learning rate of each parameter group, by turn.
+        members: the parameters of each parameter group, by turn; ZeRO puts a flat one in their place.
     """
 
     def __init__(
@@ -108,6 +109,9 @@ class AlternatingOptimizer(torch.optim.Optimizer):
     ) -> None:
         self.turns = {turn: build_optimizer(reached, configs[turn], parts) for turn, reached in parameters.items()}
         self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
+        self.members = {
+            turn: [list(group["params"]) for group in each.param_groups] for turn, each in self.turns.items()
+        }
         self._turn = next(iter(self.turns))
         distinct = {id(parameter): parameter for reached in parameters.values() for parameter in reached}
         super().__init__(list(distinct.values()), {})

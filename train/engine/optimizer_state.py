@@ -3,16 +3,20 @@
     stage 0      a moment is one tensor a parameter, on every rank                     <- checkpoint
     stage 1, 2   one flat tensor a parameter group, of which each rank holds a part    <- gathered, shared out again
 
-DeepSpeed gives every rank an equally long part of each group; the last parts end with padding. Its weights in fp32 are
-copies of the model's, which are fp32 too.
+DeepSpeed alone knows how parameters lie in the flat tensors; its public functions gather and share out a parameter's
+fp32 weights. Moments lie as weights do, so they go through the weights' place. DeepSpeed's functions for moments
+(`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`) cannot be used: 0.19 links them to the moments after
+the step of the first parameter group, before the other groups have any, and a run that resumes has made no step.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
 
-from clearspan.train.collectives import gather_labels, world
+from clearspan.train.collectives import world
 
 State = dict[str, Any]
 """AdamW's `state_dict`, by turn (`train.engine.optimization`)."""
@@ -22,42 +26,70 @@ def whole_state(engine: Any) -> State:
     """Return the whole state on rank 0; every rank calls it."""
     if not engine.zero_optimization():
         return dict(engine.optimizer.state_dict())
-    ((turn, flat),) = engine.optimizer.optimizer.state_dict().items()  # with ZeRO there is one turn
+    optimizer = engine.optimizer.optimizer
+    ((turn, flat),) = optimizer.state_dict().items()  # with ZeRO there is one turn
     state: dict[int, dict[str, torch.Tensor]] = {}
     groups, number = [], 0
-    for options, members in zip(flat["param_groups"], engine.optimizer.round_robin_bit16_groups, strict=True):
+    for group, members, part in _groups(flat, optimizer, turn):
         numbers = list(range(number, number := number + len(members)))
-        groups.append({**options, "params": numbers})
+        groups.append({**group, "params": numbers})
         state |= {number: {} for number in numbers if flat["state"]}
-        for name, value in flat["state"].get(options["params"][0], {}).items():
-            parts = [value] * len(members)  # the number of steps
-            if value.dim():
-                sizes = [member.numel() for member in members]
-                joined = gather_labels(value)[: sum(sizes)]
-                parts = list(torch.split(joined.cpu(), sizes)) if world()[0] == 0 else []
-            for index, part, member in zip(numbers, parts, members, strict=False):
-                state[index][name] = part.view_as(member) if value.dim() else part.clone()
+        for name, value in flat["state"].get(group["params"][0], {}).items():
+            is_moment = value.dim() > 0  # else the number of steps
+            wholes = _gathered(value, members, part) if is_moment else [value.clone() for _ in members]
+            for index, whole in zip(numbers, wholes, strict=False):
+                state[index][name] = whole
     return {turn: {"state": state, "param_groups": groups}}
 
 
 def load_state(engine: Any, saved: State) -> None:
     """Load a whole state; the model's weights have been loaded before."""
-    optimizer = engine.optimizer
     if not engine.zero_optimization():
-        optimizer.load_state_dict(saved)
+        engine.optimizer.load_state_dict(saved)
         return
-    optimizer.refresh_fp32_params()
-    rank, ranks = world()
+    optimizer = engine.optimizer.optimizer
     ((turn, whole),) = saved.items()
-    flat = optimizer.optimizer.state_dict()[turn]
-    parts = zip(optimizer.round_robin_bit16_groups, optimizer.single_partition_of_fp32_groups, strict=True)
-    for number, (options, (members, own)) in enumerate(zip(whole["param_groups"], parts, strict=True)):
-        moments = [whole["state"].get(parameter, {}) for parameter in options["params"]]
+    flat = optimizer.state_dict()[turn]
+    for number, (group, members, part) in enumerate(_groups(whole, optimizer, turn)):
+        for member in members:
+            safe_set_full_fp32_param(member, member.detach())
+        moments = [whole["state"].get(parameter, {}) for parameter in group["params"]]
         state = dict(next(filter(None, moments), {}))
         for name in [name for name, value in state.items() if value.dim()]:
-            values = [each.get(name, torch.zeros_like(member)) for each, member in zip(moments, members, strict=True)]
-            joined = torch.cat([value.flatten().cpu() for value in values])
-            state[name] = F.pad(joined, (0, ranks * own.numel() - len(joined))).chunk(ranks)[rank].clone()
+            with _kept(part):
+                part.zero_()  # the padding too, and parameters without a state
+                for member, values in zip(members, moments, strict=True):
+                    if name in values:
+                        safe_set_full_fp32_param(member, values[name])
+                state[name] = part.clone()
         if state:
             flat["state"][number] = state
-    optimizer.optimizer.load_state_dict({turn: flat})
+    optimizer.load_state_dict({turn: flat})
+
+
+def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
+    """Yield (options in a state, parameters, this rank's part of the flat weights) for each parameter group."""
+    parts = [group["params"][0].detach() for group in optimizer.param_groups]
+    return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
+
+
+def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> list[torch.Tensor]:
+    """Return the moment of each parameter on rank 0, and nothing on the others."""
+    wholes = []
+    with _kept(part):
+        part.copy_(moment)
+        for member in members:
+            whole = safe_get_full_fp32_param(member)  # every rank takes part
+            if world()[0] == 0:
+                wholes.append(whole.cpu())
+    return wholes
+
+
+@contextlib.contextmanager
+def _kept(part: torch.Tensor) -> Iterator[None]:
+    """Restore this rank's part of the flat weights at the end."""
+    weights = part.clone()
+    try:
+        yield
+    finally:
+        part.copy_(weights)

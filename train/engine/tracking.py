@@ -23,8 +23,8 @@ from clearspan.common.terminal import one_line
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.display import Display
-from clearspan.train.learner import Learner
 from clearspan.train.run_folder import METRICS
+from clearspan.train.step.learner import Learner
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 """Dense bf16 FLOP/s by a part of the device's name, from NVIDIA's data sheets."""

@@ -86,7 +86,8 @@ class AudioModality(Modality):
 
     def __init__(self, config: AudioConfig, mean: float, std: float) -> None:
         super().__init__(config)
-        self.mean, self.std = mean, std
+        self.mean = mean
+        self.std = std
         self.views = config.views
         self.patches = config.patches
 
@@ -100,7 +101,8 @@ class AudioModality(Modality):
         return cls(config, statistics["mean"], statistics["std"])
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        clips, own_labels = rows.listed("frames"), rows.numbers("label")
+        clips = rows.listed("frames")
+        own_labels = rows.numbers("label")
         labels = own_labels.copy()
         uniforms = draws.uniform(torch.from_numpy(keys), DRAWS).numpy()
         values = np.zeros((*keys.shape, self.config.frames, MEL_BINS), np.float16)

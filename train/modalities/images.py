@@ -92,7 +92,8 @@ class ImageModality(Modality):
         self.patches = config.patches
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = rows.listed("image"), rows.numbers("label")
+        images = rows.listed("image")
+        labels = rows.numbers("label")
         uniforms = draws.uniform(torch.from_numpy(keys), DRAWS).numpy()
         size = self.config.image_size
         pixels = np.empty((*keys.shape, size, size, 3), np.uint8)
@@ -234,7 +235,8 @@ def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
     if model_config.get("model_type") != "vit":
         raise ValueError(f"path {folder}: holds a {model_config.get('model_type')}, not a ViT: take another folder")
     for name, size in sizes.items():
-        if (its_size := model_config.get(name, getattr(ViTConfig(), name))) != size:
+        its_size = model_config.get(name, getattr(ViTConfig(), name))
+        if its_size != size:
             raise ValueError(
                 f"path {folder}: its {name} is {its_size}, not {size}: set {name} to {its_size}, or take another"
             )

@@ -1,4 +1,4 @@
-"""Logits and cross-entropy over the vocabulary in one step that keeps no logits.
+"""Fused logits and cross-entropy over the vocabulary, in chunks, without storing all logits.
 
     states (k, h), decoder (V, h) -> for each chunk of rows: logits -> log-softmax -> loss, gradient -> the next chunk
 
@@ -48,15 +48,16 @@ def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool
 def cross_entropy(
     states: Tensor, decoder: nn.Linear, labels: Tensor, counted: bool = False, multiple: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return (the summed cross-entropy of the decoder's logits, the number of labels that have the highest logit), two
-    scalars; the second is fp32 without gradient, and 0 unless `counted`.
+    """Return the summed cross-entropy of the decoder's logits, and the number of correct predictions, two scalars.
+
+    The number is fp32 without gradient, and 0 unless `counted`.
 
     Args:
         states: (k, h), any float type.
         decoder: from h to the vocabulary.
         labels: (k,) int64; IGNORED marks an unused slot.
-        counted: whether the second result is needed.
-        multiple: pad the vocabulary to a multiple of this number. None: as `ALIGNED` says.
+        counted: true to count the correct predictions, i.e. labels that have the highest logit.
+        multiple: pad the vocabulary to a multiple of this number. None: the number for the device in `ALIGNED`.
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
@@ -125,8 +126,8 @@ class _CrossEntropy(torch.autograd.Function):
     @in_fp32
     def backward(ctx: Any, of_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        found = [None if gradient is None else (gradient * of_loss).to(dtype) for gradient, dtype in pairs]
-        return (*found, None, None, None, None, None, None)
+        scaled = [None if gradient is None else (gradient * of_loss).to(dtype) for gradient, dtype in pairs]
+        return (*scaled, None, None, None, None, None, None)
 
 
 def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: int) -> tuple[Tensor, Tensor | None]:

@@ -98,8 +98,9 @@ class Encoded:
         return self._prefix(self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]])
 
     def first(self, block: str) -> Tensor:
-        """Return the fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools; of a
-        static encoder, which has no such token, the mean.
+        """Return the state of each sequence's first token, [CLS] or <s>, (N, h) fp32, whatever the model's pooling.
+
+        A static encoder has no such token: return the mean of the sequence's vectors.
         """
         return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
 

@@ -60,11 +60,11 @@ class TrainableEncoder(nn.Module):
         token_weights: the tokens' weights for `weighted`, (vocabulary,); None: 1 each.
 
     Attributes:
-        attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
-            tokens' mean vector: it has no special tokens, no first token that stands for it, no limit.
-        notes: remarks for the user on how the encoder was made, a line each.
-        given: the pooling and the layers of the model that training begins with; None: training begins with no
-            whole model, or its pooling is not supported.
+        attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
+            represented by the mean of its token vectors: it has no special tokens and no length limit.
+        notes: notes for the user on how the encoder was made, one line each.
+        given: the pooling and the layers of the model that training starts from; None: training does not start from a
+            complete model, or the model's pooling is not supported.
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
@@ -158,10 +158,10 @@ class TrainableEncoder(nn.Module):
     def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
         """Compile the forward of packed batches with a static budget, at the first batch of each shape.
 
-        Batches whose lengths the host knows, each of a shape of its own, stay uncompiled.
+        Batches whose lengths the host knows stay uncompiled, as each has a different shape.
 
         Args:
-            repeats: whether a forward may have several backwards, so that none may reuse the memory of saved tensors.
+            repeats: true if a forward pass may have several backward passes; saved tensors are then not reused.
         """
         from torch._dynamo import config as dynamo
         from torch._functorch import config as functorch
@@ -190,7 +190,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def _position_table(self) -> int:
-        """The number of the model's position embeddings; 0: it encodes positions otherwise, such as by rotation."""
+        """The number of the model's position embeddings; 0 if it encodes positions differently, e.g. rotary."""
         table = getattr(getattr(self.base, "embeddings", None), "position_embeddings", None)
         return int(table.num_embeddings) if isinstance(table, nn.Embedding) else 0
 
@@ -229,10 +229,10 @@ class TrainableEncoder(nn.Module):
         return list(self.base.get_input_embeddings().parameters())
 
     def freeze(self, train: str) -> None:
-        """Stop training of the base model but for a part of it, as `model.train` names it.
+        """Freeze the base model except the part that `model.train` names.
 
         Raises:
-            EncoderError: it has fewer layers, or none that are known.
+            EncoderError: the model has fewer layers than `last-N` names, or its layers are not found.
         """
         if train == "all":
             return
@@ -277,13 +277,13 @@ class TrainableEncoder(nn.Module):
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
 
-        Without attention no token stands for its sequence: return the means.
+        Without attention, return the means of the sequences' token vectors.
         """
         return token_pooling.first(hidden, packed) if self.attends else hidden.float()
 
     @property
     def mlm_head(self) -> tuple[str, ...] | None:
-        """The names of the modules of the model's masked-LM head; None if it has none that is supported."""
+        """The names of the modules of the model's masked-LM head; None if it has no supported head."""
         return next((names for names in MLM_HEADS if all(hasattr(self.model, name) for name in names)), None)
 
     @property
@@ -332,7 +332,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return whether pooling and layers equal the given model's, where there is one."""
+        """Return true if pooling and number of layers equal the values of `given`, or if `given` is None."""
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:

@@ -1,8 +1,14 @@
 """Contrastive losses: pure functions of embeddings, in fp32, over the negatives of all ranks.
 
-Each rank scores its rows against every rank's columns and returns the mean over its rows; the trainer averages
-gradients over ranks. So N ranks give the loss and gradients of one rank on the same batch, as all ranks hold the same
-number of rows. The gather is differentiable.
+| loss       | labels  | positives of an anchor          | hard negatives | objectives that use it            |
+| ---------- | ------- | ------------------------------- | -------------- | --------------------------------- |
+| `nt_xent`  | none    | its partner, in both directions | no            | `spans`, `clear`                  |
+| `info_nce` | none    | its partner, in one direction   | yes            | `simcse`, `patches` with `simclr` |
+| `sup_con`  | classes | all examples of its class       | no             | `patches`                         |
+
+Each rank scores its rows against the rows of all ranks (a differentiable gather) and returns the mean over its own
+rows; the trainer averages gradients over ranks. All ranks hold the same number of rows, so several ranks give the same
+loss and gradients as one rank with the whole batch.
 """
 
 import math
@@ -20,22 +26,30 @@ from clearspan.train.collectives import gather, gather_labels, world
 def nt_xent(
     anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None, same: Tensor | None = None
 ) -> Tensor:
-    """NT-Xent over the 2N points of N pairs, in both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
+    """Return NT-Xent, the normalized temperature-scaled cross-entropy, over the 2N points of N pairs.
 
-    The papers write a sum over points; this is the mean, as in DeCLUTR's code.
+    For a point z_i with partner z_p, and t the temperature:
+
+        loss_i = -log(exp(cos(z_i, z_p) / t) / sum over j != i of exp(cos(z_i, z_j) / t))
+
+    Every point is an anchor once, so the loss is symmetric: the partner is the positive, and the other 2N - 2 points
+    are in-batch negatives. Source: Chen et al. 2020 (SimCLR), DeCLUTR section 3.1, CLEAR Eq. 1. The papers of DeCLUTR
+    and CLEAR sum over points; this is the mean, as in DeCLUTR's code.
+
+    Related: `info_nce` contrasts in one direction and takes hard negatives; `sup_con` takes classes. The recipe
+    `declutr-base` trains with this loss.
 
     Args:
-        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of each is a
-            pair.
+        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of `anchors` and
+            row i of `positives` are a pair.
         temperature: the divisor of the cosine similarities, > 0.
-        memory: (m, d) unit vectors that are further negatives of every point, the same on each rank; rows of zeros are
-            skipped.
-        same: (n, N) bool, which of all ranks' pairs are no negatives of this rank's pairs: neither point of one is a
-            negative of a point of the other. A pair's own column has no effect.
+        memory: (m, d) unit vectors, the same on each rank, that are additional negatives of every point; rows of zeros
+            are skipped.
+        same: (n, N) bool, true at [i, j] to mask false negatives: the points of this rank's pair i and of all ranks'
+            pair j are then not negatives of each other. A pair is never masked against itself.
 
     Returns:
-        Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points
-        and those of the memory, without those of `same`.
+        Scalar fp32: the mean over this rank's 2n points.
     """
     logits, partner = _all_views(anchors, positives, temperature)
     if same is not None:
@@ -55,20 +69,32 @@ def info_nce(
     negative_weight: float = 0.0,
     same: Tensor | None = None,
 ) -> Tensor:
-    """InfoNCE in one direction, with or without hard negatives (SimCSE Eqs. 4 and 5; NonLing-CSE Eqs. 2, 3 and 5).
+    """Return InfoNCE in one direction, with optional hard negatives: find each anchor's positive among all candidates.
+
+    For an anchor a_i with positive p_i, and t the temperature:
+
+        loss_i = -log(exp(cos(a_i, p_i) / t) / sum over candidates c of exp(cos(a_i, c) / t))
+
+    The candidates are all ranks' positives and hard negatives. Source: SimCSE Eqs. 4 and 5 (Gao et al. 2021), and
+    NonLing-CSE Eqs. 2, 3 and 5 (Jian et al. 2022).
+
+    Related: sentence-transformers calls this loss MultipleNegativesRankingLoss, with `scale` = 1 / temperature.
+    `nt_xent` is its symmetric form, in which anchors are negatives of each other too. The recipes
+    `simcse-unsup-bert-base`, `simcse-sup-bert-base` and `pairs` train with this loss.
 
     Args:
-        anchors, positives: (n, d) on each rank, any float type, normalized here; row i of each belongs to the same
-            example.
-        negatives: k blocks (n, d) of hard negatives; row i of each belongs to example i.
+        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both belongs
+            to example i.
+        negatives: k blocks (n, d) of hard negatives; row i of each block belongs to example i.
         temperature: the divisor of the cosine similarities, > 0.
-        negative_weight: added to the logit of an anchor and its own hard negatives, as in SimCSE's code.
-        same: bool, (n, (1 + k) N), which of all ranks' positives and negatives, block after block, are no negatives of
-            this rank's anchors. The column of an anchor's own positive has no effect.
+        negative_weight: added to the logit between an anchor and the hard negatives of its example, as in SimCSE's
+            code: the logarithm of Eq. 5's weight. 0 treats them as any other negative.
+        same: (n, (1 + k) N) bool, true to mask false negatives: candidates that are not negatives of this rank's
+            anchors. Columns are all ranks' positives, then all ranks' rows of each block of negatives. An anchor's
+            positive is never masked.
 
     Returns:
-        Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
-        negatives, without those of `same`.
+        Scalar: the mean over this rank's n anchors.
     """
     partner = own_columns(anchors)
     anchors = unit(anchors)
@@ -85,7 +111,9 @@ def info_nce(
 
 @in_fp32
 def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, variant: str = "khosla") -> Tensor:
-    """Supervised contrast of two views of N labeled examples, in one of three variants.
+    """Return SupCon, the supervised contrastive loss, of two views of N labeled examples, in one of three variants.
+
+    Examples of one class are positives of each other; examples of other classes are negatives.
 
     `khosla` is Eq. 2 of Khosla et al. (2020): for each of the 2N points, the mean of -log softmax over all other points
     of its class, where the softmax runs over all other points.
@@ -94,15 +122,22 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     divided by the sum over those of other classes; 0 for an anchor in a batch without other classes.
 
     `published-code` is what that paper's code computes: cross-entropy over the second views, where the target column is
-    the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's class.
+    the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's class, so
+    choose this variant only to reproduce the published models.
+
+    Related: if every example is a class by itself, `khosla` equals `nt_xent`. The recipe `visualcse-sup-bert-base`
+    trains with this loss.
 
     Args:
-        first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here.
-        labels: (n,) int64.
+        first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both is a view of
+            example i.
+        labels: (n,) int64, the classes of this rank's examples.
         temperature: the divisor of the cosine similarities, > 0.
+        variant: khosla, paper or published-code.
 
     Returns:
-        Scalar: the mean over this rank's points (Eq. 4 writes a sum).
+        Scalar: the mean over this rank's 2n points with `khosla`, else over its n first views (Eq. 4 writes a
+        sum).
     """
     all_labels = gather_labels(labels)
     if variant == "khosla":
@@ -141,39 +176,51 @@ def _without(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
 
 
 def own_columns(rows: Tensor) -> Tensor:
-    """Return the columns of this rank's rows among the rows of all ranks, (n,)."""
+    """Return the column of each of this rank's rows among the gathered rows of all ranks, (n,) int64."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
 def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
-    """Return the number of the batch's classes below each label, (n,). torch.unique would wait for the device."""
+    """Return the rank of each label among the batch's distinct classes, (n,) int64.
+
+    It avoids torch.unique, which would wait for the device.
+    """
     ordered = all_labels.sort().values
     below = F.pad((ordered.diff() != 0).cumsum(0), (1, 0))
     return below[torch.searchsorted(ordered, labels)]
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Return each row divided by its norm, in fp32, or fp64 if the rows are."""
+    """Return rows (n, d) scaled to unit length, in fp32; fp64 rows stay fp64."""
     return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
 
 
 def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Return the mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020): (n, d), (n, d)."""
+    """Return the mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020). Lower is better.
+
+    Args:
+        anchors, positives: (n, d); row i of both is a pair.
+    """
     difference = F.normalize(anchors.float(), dim=1) - F.normalize(positives.float(), dim=1)
     return difference.square().sum(1).mean()
 
 
 def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Return the fraction of this rank's anchors whose nearest positive of all ranks, by cosine, is their own.
+    """Return in-batch accuracy: the fraction of this rank's anchors that are nearest to the positive of their pair.
 
     Args:
-        anchors, positives: (n, d) on each rank; row i of each is a pair.
+        anchors, positives: (n, d) on each rank; row i of both is a pair. The candidates are all ranks' positives,
+            compared by cosine similarity.
     """
     nearest = (unit(anchors) @ gather(unit(positives)).T).argmax(1)
     return (nearest == own_columns(anchors)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:
-    """Return log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020): (n, d), n >= 2."""
+    """Return log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020). Lower is better.
+
+    Args:
+        points: (n, d), n >= 2.
+    """
     distances = torch.pdist(F.normalize(points.float(), dim=1)).square()
     return torch.logsumexp(-2 * distances, dim=0) - math.log(len(distances))

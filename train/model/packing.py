@@ -20,10 +20,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common.encoder.packing import Packed
-from clearspan.shards import keyed
-
-_GOLDEN_INVERSE = (pow(keyed.GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
-"""The number whose product with `keyed.GOLDEN` is 1 in int64."""
+from clearspan.shards import keyed, rolling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +38,17 @@ class TokenSlices:
         return len(self.lengths)
 
     def text_keys(self) -> Tensor:
-        """Return a hash of each slice's tokens, (N,) int64: equal slices have equal keys, and others, as good as
-        surely, different ones.
+        """Return a hash of each slice's tokens, (N,) int64. Equal slices have equal hashes; collisions are negligible.
 
-        The hash is a polynomial in an odd number modulo 2^64 whose coefficients are hashes of the tokens. Prefix sums
-        give it for all slices in one pass over `tokens`, however they overlap, without waiting for the device.
+        The hash is `shards.rolling`'s of the hashes of the tokens: one pass over `tokens` gives it for all slices,
+        however they overlap, without waiting for the device.
         """
-        base = self.starts.new_full((len(self.tokens) + 1,), keyed.GOLDEN)
-        base[0] = 1
-        inverse = torch.full_like(base, _GOLDEN_INVERSE)
-        inverse[0] = 1
-        terms = torch.as_tensor(keyed.mix(self.tokens.long())) * base.cumprod(0)[:-1]
+        size = len(self.tokens) + 1
+        base, inverse = (rolling.powers(self.starts.new_empty(size), of) for of in (keyed.GOLDEN, rolling.INVERSE))
+        terms = torch.as_tensor(keyed.mix(self.tokens.long())) * base[:-1]
         sums = torch.cat([terms.new_zeros(1), terms.cumsum(0)])
-        polynomial = (sums[self.starts + self.lengths] - sums[self.starts]) * inverse.cumprod(0)[self.starts]
-        return torch.as_tensor(keyed.mix(polynomial, self.lengths))
+        hashes = rolling.hashes(sums, inverse, self.starts, self.starts + self.lengths)
+        return torch.as_tensor(keyed.mix(hashes, self.lengths))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +90,9 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of a step: `tokens` in all, the last of them in `fillers` sequences of at most `longest` tokens.
+    """The fixed shape of a step: `tokens` rows in total, filled up by `fillers` sequences of at most `longest` tokens.
 
-    Patches, whose number is fixed anyway, are not counted.
+    Patches are not counted, as their number is fixed.
     """
 
     tokens: int
@@ -108,13 +102,13 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedBlocks(Packed):
-    """The packed batch of a step. Under a budget the host does not know the lengths, which would cost a sync.
+    """The packed batch of a step. With a budget the host does not know the lengths: to read them would cost a sync.
 
     Attributes:
         content: (T,) bool, False at special tokens, fillers and patches.
-        keys: (N,) int64, the sequences' randomness keys, without fillers'.
-        blocks: the sequences of each requested block, in the order of the requests; none once reordered.
-        cut: () int64, the tokens that a budget left out.
+        keys: (N,) int64, the random key of each sequence, fillers excluded.
+        blocks: the sequences of each requested block, in the order of the requests; empty after reordering.
+        cut: () int64, the number of tokens that did not fit into the budget.
     """
 
     content: Tensor
@@ -130,12 +124,13 @@ class PackedBlocks(Packed):
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
     """Return a budget: a step's mean tokens plus four standard deviations, at most `num_sequences` x `longest`.
 
-    All but 3 in 100,000 steps fit if the sum is normal, as that of many documents' spans is. The sum of a few sentences
-    has a longer tail and overflows more often; `PackedBlocks.cut` counts that.
+    If the number of tokens in a step is normally distributed, as for the spans of many documents, all but 3 in 100,000
+    steps fit. With few sentences the distribution has a longer tail, and steps overflow more often; `PackedBlocks.cut`
+    counts the tokens that are dropped.
 
     Args:
-        mean, variance: of a step's tokens.
-        shortest, longest: the shortest and longest sequence, in tokens with special tokens.
+        mean, variance: the mean and the variance of the number of tokens in a step.
+        shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
     tokens = -(-tokens // 64) * 64

@@ -1,8 +1,8 @@
-"""The model folder that training starts from: what its model does at inference, which the export repeats.
+"""The model folder that training starts from: its weights, and its settings for inference, which the export keeps.
 
 A sentence-transformers folder holds more than weights: pooling, a length limit, layers after the pooling, prompts.
-Training keeps all of it, but for prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
-folder and a fresh model have none of these.
+Training keeps all of it, except prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
+folder and a fresh model have no such settings.
 """
 
 import dataclasses
@@ -41,11 +41,11 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """Pooling and layers of the model in `model.path`; the run's encoder may have others.
+    """Pooling and layers of the model in `model.path`; the encoder of the run may differ.
 
     Attributes:
-        pooling: the pooling of its folder, or the run's if the folder states none.
-        layers: the number of its layers after the pooling; the run draws those that it lacks.
+        pooling: the pooling that the folder states, else the pooling of the run.
+        layers: the number of layers after the pooling in the folder; the run initializes missing layers at random.
         has_mlm_head: whether the folder has a masked-LM head.
     """
 
@@ -58,8 +58,9 @@ class Given:
 class ModelSource:
     """The contents of a model folder.
 
-    `weights` is the folder of its transformer or table; `table` (V, h) fp32 that of a static model; `pooling` is None
-    if the folder states none; `token_weights` are those of pooling `weighted`, by id, (vocabulary,) fp32.
+    `weights` is the folder of the transformer or of the token vectors; `table` (V, h) fp32 holds the token vectors of a
+    static model; `pooling` is None if the folder states no pooling; `token_weights` (vocabulary,) fp32 are the weights
+    of pooling `weighted`, by token id.
     """
 
     weights: Path = Path()
@@ -89,9 +90,9 @@ def read_source(folder: Path) -> ModelSource:
         WordWeights,
     )
 
-    from clearspan.common.encoder.library import load
+    from clearspan.common.encoder.library import load_with_library
 
-    model = load(folder).modules
+    model = load_with_library(folder).modules
     weighting = next((module for module in list(model)[1:2] if isinstance(module, WordWeights)), None)
     first, *after = (module for module in model if module is not weighting)
     table = first.embedding.weight.detach().float() if isinstance(first, StaticEmbedding) else None

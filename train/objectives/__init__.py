@@ -1,7 +1,7 @@
 """Training objectives: each requests sequences to encode, and turns their encoded states into one loss.
 
-`Objective` is the contract. A built-in type is a file in this folder, which holds one such class and is found by its
-name; files that begin with an underscore hold none. `module:Class` names a class of the user's own.
+`Objective` is the contract (`train.step.contract`); contrastive objectives share `train.step.contrast`. A built-in type
+is a file in this folder, which holds one such class and is found by its name. `module:Class` names a class of your own.
 """
 
 import functools
@@ -12,20 +12,15 @@ from clearspan.shards import ShardError
 from clearspan.train import parts
 from clearspan.train.config.options import ObjectiveConfig
 from clearspan.train.model.encoded import Encoded
-from clearspan.train.objectives._contract import (
+from clearspan.train.step.contract import (
     ExampleObjective,
-    Metrics,
     Objective,
-    Request,
     Setting,
     TokenObjective,
     Workload,
 )
-from clearspan.train.objectives._contrast import (
-    ContrastiveConfig,
-    ContrastiveObjective,
-    NTXentConfig,
-)
+from clearspan.train.step.contrast import ContrastiveConfig, ContrastiveObjective, NTXentConfig
+from clearspan.train.step.requests import Metrics, Request
 
 __all__ = [
     "ContrastiveConfig",

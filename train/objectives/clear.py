@@ -3,9 +3,21 @@ other sentences.
 
     stored views, or the tokens augmented on the fly -> a vector of each (`pool`) -> projection head g -> NT-Xent
 
-`views: stored` takes two of the views that the pipeline wrote, in each epoch another pair if there are more than two;
-`fly` makes new views in every epoch, on the host in the stream's thread, with the pipeline's own functions; `auto` is
-`fly` if the augmentation steps have all that they need. The head is for training only: an export leaves it out.
+Inputs: text shards with the column `tokens` (`clearspan sentences`), or with stored views `view_0`, `view_1`, ...
+(`clearspan sentences --augment`). No labels are needed.
+
+Requires: synonyms for the step `subs`, and a tokenizer with [DEL] for steps that delete, if views are made on the fly.
+
+Related: the loss is `train.model.losses.nt_xent`. The recipes add the objective `mlm` with `input: sentence`. The
+objective `simcse` needs no augmentation: dropout makes its views.
+
+Example, CLEAR with substitution and span deletion:
+
+    clearspan train --recipe clear-subs+del-span data.text.path=SHARDS output=RUN
+
+`views: stored` reads two of the views that the pipeline wrote; if there are more, each epoch draws another pair. `fly`
+makes new views in every epoch with the pipeline's functions, on the host in the stream's thread. `auto` is `fly` if the
+augmentation steps have all that they need. The head is for training only: an export leaves it out.
 """
 
 import dataclasses
@@ -135,7 +147,8 @@ def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether views can be made on the fly, or the recipe asks for that by naming synonyms."""
     if config.synonyms:
         return True
-    augmentation, dataset = config.augmentation, setting.dataset
+    augmentation = config.augmentation
+    dataset = setting.dataset
     if augmentation.substitutes and PUBLISHED not in dataset.files:
         return False
     return not augmentation.deletes or _tokenizer(dataset).token_to_id(DEL) is not None
@@ -167,10 +180,11 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Two of the shards' views; of more than two a pair that is drawn by (seed, epoch, sentence)."""
+    """Reader of two stored views of each sentence; if there are more, draw a pair by (seed, epoch, sentence)."""
 
     def __init__(self, count: int, setting: Setting) -> None:
-        self.count, self.setting = count, setting
+        self.count = count
+        self.setting = setting
         self.columns = [f"view_{view}" for view in range(count)]
 
     def notes(self, epochs: float) -> list[str]:
@@ -196,7 +210,7 @@ class StoredViews:
 
 
 class FreshViews:
-    """Two new views of every sentence in every epoch, keyed by (seed, epoch, sentence, view)."""
+    """Maker of two new views of every sentence in every epoch, drawn by (seed, epoch, sentence, view)."""
 
     columns = ("tokens",)
 
@@ -209,7 +223,8 @@ class FreshViews:
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
                 "again with `clearspan sentences --del-token`"
             )
-        self.setting, self.augmenter = setting, Augmenter(augmentation, tokenizer, synonyms)
+        self.setting = setting
+        self.augmenter = Augmenter(augmentation, tokenizer, synonyms)
         self.unread = stored if config.views == "auto" else 0
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -237,7 +252,8 @@ class Clear(ContrastiveObjective):
 
     def __init__(self, config: ClearConfig, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.pools, self.views = config.pool == "mean", views
+        self.pools = config.pool == "mean"
+        self.views = views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod

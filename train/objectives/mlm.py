@@ -1,14 +1,26 @@
-"""Masked language modeling (Devlin et al. 2019), on DeCLUTR's anchors or on sequences of its own.
+"""Masked language modeling (Devlin et al. 2019), on another objective's sequences or on separate ones.
 
-    input: anchor           masks the contrastive anchors themselves: one forward serves both losses (DeCLUTR's code)
-    input: OBJECTIVE/BLOCK  masks any other objective's block
-    input: separate         encodes copies of the anchors that its own sampler draws: for runs without a contrastive
-                            objective, or with unmasked anchors
-    input: sentence         encodes whole examples, of a triplet every text (SimCSE's code), each `copies` times under
+    input: anchor           mask the anchors of the objective `spans`: one forward pass serves both losses (DeCLUTR)
+    input: OBJECTIVE/BLOCK  mask a block of another objective
+    input: separate         draw and encode separate spans: for runs without a contrastive objective, or to contrast
+                            unmasked anchors
+    input: sentence         encode whole examples, every text of a triplet (SimCSE's code), each `copies` times under
                             different masks
 
-The head runs on masked positions only. The loss is the mean over the masked tokens of one micro-batch, all ranks and
-copies together; gradient accumulation takes the mean of its micro-batches' means.
+The head runs on masked positions only. The loss is the mean cross-entropy over the masked tokens of one micro-batch, of
+all ranks and copies together; gradient accumulation takes the mean over micro-batches.
+
+Inputs: text shards of any kind.
+
+Requires: a tokenizer with a mask token. With `anchor` and OBJECTIVE/BLOCK, the other objective reads the same data and
+stands before this one in the recipe.
+
+Related: the loss is `train.model.chunked_cross_entropy.masked_lm`. SimCSE and CLEAR combine it with their contrastive
+loss through `objectives.mlm.weight`.
+
+Example, masked-LM training alone on DeCLUTR's spans:
+
+    clearspan train --recipe mlm-only model.path=ROBERTA data.text.path=SHARDS output=RUN
 """
 
 import dataclasses
@@ -48,14 +60,14 @@ OWN = "sequences"
 
 @dataclasses.dataclass
 class MlmConfig(ObjectiveConfig):
-    """15 % of tokens; of those 80 % become the mask token, 10 % a random token, 10 % stay.
+    """BERT's masking: 15 % of tokens are chosen; 80 % of them become the mask token, 10 % a random token, 10 % stay.
 
     Args:
         input: the tokens to mask. anchor: the anchors of the objective of type `spans` on the same data. separate:
-            spans of its own, see `sampler`. sentence: whole examples. OBJECTIVE/BLOCK: another objective's block.
+            separate spans, see `sampler`. sentence: whole examples. OBJECTIVE/BLOCK: another objective's block.
         probability: the probability that a token is chosen.
-        sampler: with `separate`, how its spans are drawn, see `objectives.NAME.sampler`.
-        copies: with `sentence`, how many times each text is encoded, under different masks.
+        sampler: with `separate`, the options of the span sampler, see `objectives.NAME.sampler`.
+        copies: with `sentence`, the number of times that each text is encoded, each under a different mask.
     """
 
     input: str = "anchor"
@@ -75,11 +87,11 @@ class MlmConfig(ObjectiveConfig):
 
 
 class MaskedLM(TokenObjective):
-    """Cross-entropy at the masked positions of a block: its own, or another objective's.
+    """Cross-entropy at the masked positions of a block, which this objective or another one encodes.
 
     Args:
-        block: `sequences` for a block of its own, else `OBJECTIVE/BLOCK`.
-        moments: mean and variance of the tokens that an example has in another objective's block.
+        block: `sequences` for the block that this objective encodes, else `OBJECTIVE/BLOCK`.
+        moments: with `OBJECTIVE/BLOCK`, the mean and the variance of an example's number of tokens in that block.
     """
 
     config: MlmConfig

@@ -1,11 +1,24 @@
-"""VisualCSE and AudioCSE (Jian et al. 2022): contrast views of an image or a clip with views of others, in
-the text encoder.
+"""VisualCSE and AudioCSE (Jian et al. 2022): contrast two views of an image or an audio clip in the text encoder.
 
     two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
 
 If the modality has one view, the same patches are encoded twice under different dropout (appendix B). Vectors are
-pooled as those of text: with `model.pooling: cls` they are the class token's states, as in the paper. The encoder's own
-head (supervised SimCSE's), if any, comes first, as in the published code; the head here is for training only.
+pooled as for text: with `model.pooling: cls` they are the class token's states, as in the paper. If the encoder has a
+head (supervised SimCSE), it is applied first, as in the published code; the head of this objective is for training
+only, and an export leaves it out.
+
+Inputs: shards of images or audio (`clearspan images`, `clearspan audio`). Class labels are used by every `loss` but
+simclr.
+
+Requires: examples of two classes or more, unless `loss` is simclr.
+
+Related: the losses are `sup_con` and, with simclr, `info_nce` of `train.model.losses`. The recipes combine this
+objective with `simcse` on text, in alternating updates (`optimization: alternate`).
+
+Example, VisualCSE of BERT-base:
+
+    clearspan train --recipe visualcse-bert-base model.path=BERT data.text.path=SENTENCES data.images.path=IMAGES \
+        data.images.modality.path=VIT output=RUN
 """
 
 import dataclasses
@@ -42,8 +55,9 @@ class PatchesConfig(ContrastiveConfig):
     """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. define it.
 
     Args:
-        loss: khosla, paper or published-code, SupCon's variants (`train.model.losses.sup_con`), or simclr, which
-            needs no classes (Eq. 5).
+        loss: khosla, SupCon as Khosla et al. (2020) define it; paper, Eq. 4 as printed; published-code, the loss of the
+            published code, to reproduce its models; or simclr (Eq. 5), which needs no classes. See
+            `train.model.losses.sup_con`.
     """
 
     loss: Literal["khosla", "paper", "published-code", "simclr"] = "khosla"
@@ -62,8 +76,8 @@ class PatchesConfig(ContrastiveConfig):
 class PatchContrast(ContrastiveObjective):
     """SupCon or SimCLR between two views of each example; blocks `first` and `second`, N sequences each.
 
-    With SupCon, an example without another one of its class, in the batch or in the dataset, is contrasted as in
-    SimCLR: its other view is its only positive.
+    With SupCon, if the batch holds no other example of an example's class, its other view is its only positive, as in
+    SimCLR.
     """
 
     config: PatchesConfig
@@ -115,7 +129,8 @@ class PatchContrast(ContrastiveObjective):
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
         values, labels = self.modality.collate(rows, keyed.mix(keys[:, None], np.arange(self.modality.views)))
-        if len(wrong := np.flatnonzero((labels < 0) | (labels >= len(self.classes)))):
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(self.classes)))
+        if len(wrong):
             raise ShardError(
                 f"data.{rows.dataset}: example {rows.ids[wrong[0]]} has the label {labels[wrong[0]]}, but there are "
                 f"{len(self.classes)} classes: run the pipeline again"

@@ -3,11 +3,21 @@
     sentences   tokens | tokens again (different dropout)            -> InfoNCE, one direction
     triplets    tokens | positive | hard negatives, if there are any -> InfoNCE with hard negatives
 
-A row may have several positives, of which a step takes one, and several hard negatives, of which it takes `negatives`.
-A row with fewer of them has no column among the logits for the others.
+Inputs: text shards with the column `tokens` (`clearspan sentences`, `pairs` or `triplets`). The columns `positive`,
+`positive_1`, ... and `negative`, `negative_1`, ... are optional. If a row has several positives, each step draws one of
+them; if it has several hard negatives, each step draws up to `negatives` of them. Missing hard negatives are masked.
 
-Supervised SimCSE's head, a linear layer and tanh, stays at inference: it belongs to the encoder (`model.head: tanh`).
-Unsupervised SimCSE's is for training only (`head: tanh` here), and an export leaves it out.
+Requires: dropout in the encoder, if sentences are paired with themselves; without it, both passes are equal.
+
+Related: the loss is `train.model.losses.info_nce`. The objective `spans` contrasts spans of long documents in both
+directions. `training.gradient_caching` contrasts all examples of a step.
+
+Example, unsupervised SimCSE of BERT-base:
+
+    clearspan train --recipe simcse-unsup-bert-base model.path=BERT data.text.path=SHARDS output=RUN
+
+The head of supervised SimCSE, a linear layer and tanh, is kept at inference: it belongs to the encoder (`model.head:
+tanh`). The head of unsupervised SimCSE is for training only (`head: tanh` of this objective): an export leaves it out.
 """
 
 import dataclasses
@@ -46,14 +56,16 @@ class SimcseConfig(ContrastiveConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, hard negatives without extra weight.
 
     Args:
-        positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have; of
-            several positives (`positive_1`, ...) a step draws one. dropout: the sentence itself, in a second pass under
-            different dropout, whatever columns the shards have. auto: pairs if the shards have them, else dropout.
-        negatives: the most hard negatives of a row that a step uses; drawn anew each epoch if the row has more. Each
-            costs about as much as the row's positive. 0: none, whatever columns the shards have.
-        hard_negative_weight: added to the logit of a sentence and its own hard negatives. If it is a number, the shards
-            must have the columns `positive` and `negative`; null: 0, with or without negatives in the shards.
-        max_tokens: the length that texts are cut at, special tokens included; 0: the longest that the encoder takes.
+        positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have; if
+            there are several (`positive_1`, ...), each step draws one. dropout: the sentence itself, in a second pass
+            under different dropout; other columns are ignored. auto: pairs if the shards have them, else dropout.
+        negatives: the maximum number of hard negatives of a row that a step uses; if the row has more, they are drawn
+            anew each epoch. Each costs about as much as the row's positive. 0: none; the column is ignored.
+        hard_negative_weight: added to the logit between a sentence and its hard negatives: the logarithm of their
+            weight in Eq. 5. Raise it to push hard negatives away more than in-batch ones. If it is a number, the shards
+            must have the columns `positive` and `negative`; null: 0, and the shards need no negatives.
+        max_tokens: the length that texts are truncated to, in tokens, special tokens included; 0: the encoder's
+            maximum. Lower it for speed if texts are long.
     """
 
     positives: Literal["auto", "dropout", "pairs"] = "auto"
@@ -83,9 +95,9 @@ class Context:
     """State of a batch that the loss needs in addition to the vectors.
 
     Attributes:
-        keys: the keys by which examples are compared, (n, 2 + number of positives + k) int64: those of the id, the
-            sentence, its positives and its k hard negatives; None without `mask_equal`.
-        absent: (n, k) int64, 1 where a row has no such hard negative.
+        keys: (n, 2 + number of positives + k) int64, hashes by which false negatives are detected: of the id, the
+            sentence, its positives and its k hard negatives. None without `mask_equal`.
+        absent: (n, k) int64, 1 where a row lacks this hard negative.
     """
 
     keys: Tensor | None
@@ -123,7 +135,9 @@ class SimCSE(ContrastiveObjective):
                 f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
             )
         names = setting.sample.schema.names if setting.sample is not None else []
-        sorts = () if config.positives == "dropout" else ("positive", "negative")[: 2 if config.negatives else 1]
+        sorts: list[str] = []
+        if config.positives != "dropout":
+            sorts = ["positive", "negative"] if config.negatives else ["positive"]
         return cls(config, setting, ["tokens", *(name for sort in sorts for name in of_sort(sort, names))])
 
     @property
@@ -142,7 +156,8 @@ class SimCSE(ContrastiveObjective):
     def notes(self, epochs: float) -> list[str]:
         if not self.paired:
             return self.same_passes()
-        place, lengths = f"objectives.{self.name}", self.setting.dataset.manifest.lengths
+        place = f"objectives.{self.name}"
+        lengths = self.setting.dataset.manifest.lengths
         lines = []
         if 1 < self.config.negatives > len(self.sources["negative"]):
             has = len(self.sources["negative"]) or "none"
@@ -161,21 +176,23 @@ class SimCSE(ContrastiveObjective):
         sources = next((self.sources[sort] for sort in DRAWN if of_sort(sort, [column])), [column])
         if len(sources) <= self._drawn(column):
             return self.setting.length_moments(column, self.capacity)
-        # A drawn text is one of all columns' texts: an absent one is drawn only by a row that has too few.
+        # A draw takes any column's text; an absent text is drawn only if the row has too few.
         moments = [self.setting.length_moments(source, self.capacity) for source in sources]
-        lengths, rows = self.setting.dataset.manifest.lengths, max(1, self.setting.dataset.num_examples)
+        lengths = self.setting.dataset.manifest.lengths
+        rows = max(1, self.setting.dataset.num_examples)
         present = sum(1 - lengths.get(source, {}).get("0", 0) / rows for source in sources) or 1.0
         mean = sum(mean for mean, _ in moments) / present
-        return mean, sum(variance + own**2 for own, variance in moments) / present - mean**2
+        return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
     def _drawn(self, column: str) -> int:
-        """Return the number of texts that a step takes of the columns of this sort."""
+        """Return the number of texts that a step draws from the columns of a column's sort, positive or negative."""
         return len(self.negatives) if of_sort("negative", [column]) else 1
 
     def collate(self, rows: Rows) -> Columns:
         columns: Columns = {"tokens": rows.columns["tokens"]}
         for sort, purpose in DRAWN.items():
-            if stored := [rows.ragged(name) for name in self.sources[sort]]:
+            stored = [rows.ragged(name) for name in self.sources[sort]]
+            if stored:
                 count = self._drawn(sort)
                 taken = drawn(stored, self.setting.keys(rows.epoch, rows.ids, purpose), count)
                 columns |= dict(zip(numbered(sort, count), taken, strict=True))
@@ -209,7 +226,7 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _same(self, context: Context | None) -> Tensor | None:
-        """Return which positives and negatives of all ranks are no negatives of this rank's anchors, see `info_nce`."""
+        """Return the mask of false and missing negatives that `info_nce` takes as `same`, or None if it is empty."""
         count = len(self.negatives)
         if context is None or (context.keys is None and not count):
             return None
@@ -218,10 +235,10 @@ class SimCSE(ContrastiveObjective):
         if keys is None:
             masks = [missing.new_zeros(len(absent), len(missing))]
             return torch.cat([*masks, *(column.expand(len(absent), -1) for column in missing.T)], dim=1)
-        own = keys[:, : keys.shape[1] - count]
-        masks = [self.share_a_key(own)]
-        for place, column in enumerate(missing.T, own.shape[1]):
-            masks.append(self.share_a_key(own[:, 1:], keys[:, place : place + 1]) | column)
+        example_keys = keys[:, : keys.shape[1] - count]
+        masks = [self.share_a_key(example_keys)]
+        for place, column in enumerate(missing.T, example_keys.shape[1]):
+            masks.append(self.share_a_key(example_keys[:, 1:], keys[:, place : place + 1]) | column)
         return torch.cat(masks, dim=1)
 
     def loss(self, encoded: Encoded, context: Context | None) -> tuple[Tensor, Metrics]:

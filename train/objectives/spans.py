@@ -1,6 +1,19 @@
 """DeCLUTR's contrastive objective: pair each anchor with the mean of its positives; other pairs are negatives.
 
-A document's A anchors are separate rows, so its other anchors and their positives are hard negatives (section 3.2).
+Source: Giorgi et al. 2021, section 3. Each document gives A anchors and P positives of each. The anchors of a document
+are separate rows of the batch, so its other anchors and their positives are hard negatives (section 3.2).
+
+Inputs: text shards with the column `tokens` (`clearspan documents`), or `positive` of `clearspan pairs` with
+`column: positive`. No labels are needed.
+
+Requires: documents that are long enough for the spans, or `data.NAME.short_documents: skip` or `shrink`.
+
+Related: the loss is `train.model.losses.nt_xent`. The objective `mlm` with `input: anchor` masks the anchors of this
+objective, so that one forward pass serves both losses.
+
+Example, DeCLUTR-base:
+
+    clearspan train --recipe declutr-base model.path=ROBERTA data.text.path=SHARDS output=RUN
 """
 
 import dataclasses
@@ -36,9 +49,9 @@ class SpansConfig(NTXentConfig):
     memory of at most 512.
 
     Args:
-        column: the column of the shards that spans are drawn in: tokens; or positive, the text of a pair of title and
-            text.
-        sampler: how spans are drawn, see `objectives.NAME.sampler`.
+        column: the column of the shards from which spans are drawn: tokens, or for pairs of title and text positive,
+            the text.
+        sampler: the options of the span sampler, see `objectives.NAME.sampler`.
     """
 
     column: Literal["tokens", "positive"] = "tokens"
@@ -62,9 +75,15 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 
 
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tokens") -> tuple[Spans, Tensor, Tensor]:
-    """Return a batch's spans, each document's first token (B,) behind its prompt and its randomness key (B,)."""
+    """Draw the spans of a batch of B documents.
+
+    Returns:
+        (spans, begin, keys): begin (B,) is the index of each document's first token after its prompt; keys (B,) int64
+        are the documents' random keys.
+    """
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
-    tokens, before = batch.lists(column), setting.prompt_tokens.get(column, 0)
+    tokens = batch.lists(column)
+    before = setting.prompt_tokens.get(column, 0)
     return sample(tokens.lengths - before, keys, sampler, setting.capacity), tokens.offsets[:-1] + before, keys
 
 
@@ -123,7 +142,10 @@ class SpanContrast(ContrastiveObjective):
         )
 
     def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
-        """Return keys of each anchor's document, its id and text, and of its spans, (B A, 2 + 1 + P) int64."""
+        """Return hashes by which false negatives are detected, (B A, 2 + 1 + P) int64, or None without `mask_equal`.
+
+        The columns are the id and text of the anchor's document, the anchor, and its P positives.
+        """
         tokens = batch.lists(self.config.column)
         documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))
         if documents is None:
@@ -133,7 +155,7 @@ class SpanContrast(ContrastiveObjective):
         return torch.cat([documents, *spans], dim=1)
 
     def _same(self, keys: Tensor) -> Tensor:
-        """Return which anchors of all ranks are no negatives of this rank's, (B A, N A) bool."""
+        """Return the mask of false negatives that `nt_xent` takes as `same`, (B A, N A) bool for N documents."""
         same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
         elsewhere = document[own_columns(keys)][:, None] != document

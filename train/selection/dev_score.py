@@ -4,8 +4,8 @@ SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlati
 `heldout`: data.NAME.validation ─────> titles, or crops ─┐
            data.NAME.path, validation ─> hard texts ─────┴──> embeddings ──> MRR: given a title, find its text
 
-The texts that are ranked are those of the titles, and others that BM25 ranks near to them, from both parts of the
-dataset: what a search in all texts would have to tell apart, at a bounded cost (`training.eval_texts`).
+The ranked texts are the right texts of the titles, and distractors that BM25 ranks near to them, from both parts of the
+dataset. They are the hard cases of a search in all texts, at a bounded cost (`training.eval_texts`).
 
 Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
 """
@@ -27,8 +27,8 @@ from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import HELD_OUT, Recipe
-from clearspan.train.learner import Learner
 from clearspan.train.model.embedding import encode_texts
+from clearspan.train.step.learner import Learner
 
 MOST_LOOKED_AT = 50_000
 """Most texts of a dataset among which hard ones are looked for."""

@@ -1,8 +1,8 @@
 """Selection of the best checkpoint: by the score on sentence pairs or held-out texts, otherwise by the loss on held-out
 examples if that loss can distinguish a good encoder from a bad one.
 
-The weights before the first step are evaluated too, and so is the model as given, where the run pools otherwise than
-its folder or draws layers: what is exported is by this figure never worse than what training began with.
+The weights before the first step are evaluated too. If the run changes the pooling of the model's folder or initializes
+new layers, the unchanged model is evaluated as well. So the export is by this figure never worse than the start.
 """
 
 import math
@@ -28,10 +28,10 @@ class Judge:
         held_out: examples that training leaves out; their losses are logged.
 
     Attributes:
-        enabled: whether there is anything to evaluate.
-        picks: whether a score or loss picks the best checkpoint.
+        enabled: true if there is anything to evaluate.
+        picks: true if a score or a loss picks the best checkpoint.
         best: the best figure so far.
-        given: whether that is the figure of the model as given.
+        given: true if the best figure is the starting model's.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class Judge:
         return figures, better
 
     def judge_given(self, engine: Any) -> dict[str, float]:
-        """Return the figures of the model as given, before the first step; {} if nothing picks a checkpoint, or if
-        it is the encoder of the run. Every rank calls it.
+        """Return the figures of the model that training starts from, before the first step.
+
+        Return {} if nothing picks a checkpoint, or if that model is the encoder of the run. Every rank calls it.
         """
         encoder = engine.module.encoder
         if not self.picks or encoder.pools_as_given:

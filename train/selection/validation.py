@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.learner import COUNTS, Learner
-from clearspan.train.objectives._gradient_caching import Cached
+from clearspan.train.step.caching import Cached
+from clearspan.train.step.learner import COUNTS, Learner
 
 PREFIX = "validation/"
 

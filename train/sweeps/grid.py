@@ -50,7 +50,7 @@ class Grid:
         grid: the axes.
         recipe: the recipe of all runs; "": an axis has the key `recipe`.
         tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
-        score: the average of the tasks that the table has first.
+        score: the average over tasks in the first column of the table.
     """
 
     grid: list[Axis]

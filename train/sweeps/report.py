@@ -3,7 +3,7 @@
     recipes, figures of each run ──> ranking: a figure, or why none of them ranks these runs
                                  ──> lines (terminal), write (report.html)
 
-Losses are compared only among runs that compute the same loss: that of a contrastive objective grows with the number of
+Losses are compared only among runs that compute the same loss: a contrastive loss grows with the number of
 in-batch negatives, whatever the encoder has learned.
 """
 

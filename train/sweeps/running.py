@@ -2,8 +2,8 @@
 
     options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
 
-A run's scores are those of `clearspan eval` on the sweep's tasks, if their data is given, and its best dev score; else
-its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
+A run's scores are its results of `clearspan eval` on the sweep's tasks, if their data is set, and its best dev score;
+else its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
 """
 
 import csv
@@ -27,7 +27,7 @@ from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
-from clearspan.train.recipe import load
+from clearspan.train.recipe import load_recipe
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -74,7 +74,7 @@ def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
         RecipeError: it cannot work; the message names the run.
     """
     with naming(run.name):
-        return load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
+        return load_recipe(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
 
 
 def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
@@ -171,7 +171,7 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return whether a sweep wrote a table: each of its rows is one of these runs, or a run in a folder beside it."""
+    """Return true if a sweep wrote this table: each row is one of these runs, or a run in a folder beside it."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, RobertaConfig
 
-from clearspan.common.encoder.library import Model, load
+from clearspan.common.encoder.library import Model, load_with_library
 from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
 from clearspan.common.model_folder import EncoderError
 
@@ -35,7 +35,7 @@ def roberta(roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def loaded() -> Callable[..., Model]:
     """Models of unmodified folders, each loaded once."""
-    return functools.cache(load)
+    return functools.cache(load_with_library)
 
 
 def norms(embeddings: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
     folder = shutil.copytree(minilm, tmp_path / "model")
     settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query", "truncate_dim": 64}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    model = load(folder)
+    model = load_with_library(folder)
     assert model.dim == 64
     np.testing.assert_allclose(
         model.encode(["An Owl"]), loaded(minilm).modules.encode(["Find: an owl"], truncate_dim=64), atol=1e-5
@@ -84,7 +84,7 @@ def test_a_cut_beyond_the_models_dimension_cuts_nothing(
     """As in a folder whose last layer was replaced by a smaller one."""
     folder = shutil.copytree(minilm, tmp_path / "model")
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"truncate_dim": 512}))
-    model = load(folder)
+    model = load_with_library(folder)
     assert model.dim == 384
     np.testing.assert_array_equal(model.encode(TEXTS), loaded(minilm).encode(TEXTS))
 
@@ -122,24 +122,24 @@ def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: P
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
-        load(roberta, "pooler")
-    load(roberta, "cls-before-head")
+        load_with_library(roberta, "pooler")
+    load_with_library(roberta, "cls-before-head")
     folder = tmp_path / "distilbert"
     AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
     with pytest.raises(EncoderError, match=rf"DistilBertModel has no head for \[CLS\]; {mended}"):
-        load(folder, "pooler")
+        load_with_library(folder, "pooler")
 
 
 def test_a_word_that_changes_its_meaning_is_refused_with_the_words_in_its_place(roberta: Path) -> None:
     """`cls` was the pooler's output here, and the first token's state in training."""
     with pytest.raises(EncoderError, match=r"unknown pooling 'cls': write pooler for .* or cls-before-head for"):
-        load(roberta, "cls")
+        load_with_library(roberta, "cls")
 
 
 def test_a_pooling_that_is_none_is_named(roberta: Path) -> None:
     with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, pooler, cls-before-head"):
-        load(roberta, "median")
+        load_with_library(roberta, "median")
 
 
 def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callab
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
     with pytest.raises(EncoderError, match="is a sentence-transformers folder, which defines its own pooling"):
-        load(minilm, "pooler")
+        load_with_library(minilm, "pooler")
 
 
 @pytest.mark.slow
@@ -182,10 +182,10 @@ def test_weights_after_the_transformer_are_checked_too(minilm: Path, tmp_path: P
         dense.linear.weight[3, 5] = torch.nan
     folder = saved(minilm, tmp_path / "model", Pooling(384), dense)
     with pytest.raises(EncoderError, match=r"2_Dense: linear\.weight holds a NaN"):
-        load(folder)
+        load_with_library(folder)
     (folder / "2_Dense" / "model.safetensors").unlink()
     with pytest.raises(EncoderError, match="no usable model"):
-        load(folder)
+        load_with_library(folder)
 
 
 @pytest.mark.slow
@@ -194,18 +194,18 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
     config = folder / "2_Dense" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "activation_function": "own.Swish"}))
     with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function must be one of torch's"):
-        load(folder)
+        load_with_library(folder)
 
 
 def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="no such folder"):
-        load(tmp_path / "absent")
+        load_with_library(tmp_path / "absent")
     with pytest.raises(EncoderError, match=r"no config\.json"):
-        load(tmp_path)
+        load_with_library(tmp_path)
     bare = shutil.copytree(minilm, tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab.txt"))
     with pytest.raises(EncoderError, match="no tokenizer here"):
-        load(bare)
+        load_with_library(bare)
     broken = shutil.copytree(minilm, tmp_path / "broken", ignore=shutil.ignore_patterns("model.safetensors"))
     (broken / "model.safetensors").write_text("garbage")
     with pytest.raises(EncoderError, match="no usable model"):
-        load(broken)
+        load_with_library(broken)

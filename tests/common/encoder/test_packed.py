@@ -23,7 +23,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, T5EncoderModel
 
 from clearspan.common.encoder import library, packed, packed_batches
-from clearspan.common.encoder.library import Model, load
+from clearspan.common.encoder.library import Model, load_with_library
 from clearspan.common.encoder.packed import PackedModel
 from clearspan.common.model_folder import EncoderError
 
@@ -133,7 +133,7 @@ def test_every_architecture_embeds_as_its_library_does(
     name: str, transformer: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = write_model(tmp_path, transformer(name), Pooling(WIDTH, ("mean", "cls", "lasttoken")))
-    model = load(folder)
+    model = load_with_library(folder)
     assert model.packed is not None
     ours, theirs = both(model)
     np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
@@ -147,7 +147,7 @@ def test_every_architecture_embeds_as_its_library_does(
 def test_every_architecture_embeds_in_bf16_as_its_library_does(
     name: str, transformer: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    model = load(write_model(tmp_path, transformer(name), Pooling(WIDTH, "mean")), precision="bf16")
+    model = load_with_library(write_model(tmp_path, transformer(name), Pooling(WIDTH, "mean")), precision="bf16")
     assert model.packed is not None
     ours, theirs = both(model)
     assert ours.dtype == np.float32 and cosines(ours, theirs).min() > 0.9999
@@ -164,7 +164,7 @@ def test_every_pooling_is_its_librarys_with_a_prompt_and_without(
     mode: Any, include_prompt: bool, transformer: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pooling = Pooling(WIDTH, mode, include_prompt)
-    model = load(write_model(tmp_path, transformer("bert"), pooling, prompts={"query": "Find a text: "}))
+    model = load_with_library(write_model(tmp_path, transformer("bert"), pooling, prompts={"query": "Find a text: "}))
     assert model.packed is not None
     for prompt in ("", "Find a text: "):
         np.testing.assert_allclose(*both(model, prompt=prompt), atol=1e-5, rtol=1e-5)
@@ -185,7 +185,7 @@ def test_modules_before_and_after_the_pooling_are_the_librarys(
         Dense(24, 24, use_residual=True),
         Normalize(),
     ]
-    model = load(write_model(tmp_path, transformer("distilbert"), *after, truncate_dim=16))
+    model = load_with_library(write_model(tmp_path, transformer("distilbert"), *after, truncate_dim=16))
     assert model.packed is not None
     ours, theirs = both(model)
     assert ours.shape == (len(TEXTS), 16)
@@ -245,7 +245,7 @@ def test_what_cannot_run_packed_runs_by_the_library_and_says_so(
 ) -> None:
     folder = write_model(tmp_path / "owl-model", transformer("bert"), *after)
     capsys.readouterr()
-    model = load(folder)
+    model = load_with_library(folder)
     assert model.packed is None
     told = capsys.readouterr().err
     assert told.startswith("owl-model: with padding, by sentence-transformers: ") and why in told
@@ -259,7 +259,7 @@ def test_threads_may_share_a_model_that_runs_by_the_library(
 ) -> None:
     """Its tokenizer refuses a second thread ("Already borrowed"), so that one waits until the other is done."""
     dense = Dense(WIDTH, WIDTH, module_input_name="token_embeddings")
-    model = load(write_model(tmp_path, transformer("bert"), dense, Pooling(WIDTH)))
+    model = load_with_library(write_model(tmp_path, transformer("bert"), dense, Pooling(WIDTH)))
     assert model.packed is None and model.reader is not None
     encode, lock, is_free = model.modules.encode, model.reader.lock, []
 
@@ -286,7 +286,7 @@ def test_an_architecture_whose_packed_states_differ_runs_by_the_library(
     """As one would whose attention ignored the limits of sequences."""
     folder = write_model(tmp_path, transformer("bert"), Pooling(WIDTH))
     monkeypatch.setattr(packed, "PACKED_ATTENTION", "sdpa")
-    model = load(folder)
+    model = load_with_library(folder)
     assert model.packed is None and "cannot run packed" in capsys.readouterr().err
     np.testing.assert_allclose(*both(model), atol=1e-6)
 
@@ -297,13 +297,17 @@ def test_numbers_that_change_in_more_than_their_last_digits_have_a_cache_of_thei
 ) -> None:
     """Packed and padded sums differ in the third digit in bf16, and in the seventh in fp32."""
     folder = write_model(tmp_path, transformer("bert"), Pooling(WIDTH))
-    packed_keys = {precision: load(folder, precision=precision).fingerprint for precision in ("fp32", "bf16")}
+    packed_keys = {
+        precision: load_with_library(folder, precision=precision).fingerprint for precision in ("fp32", "bf16")
+    }
 
     def refused(model: SentenceTransformer) -> PackedModel:
         raise EncoderError("refused")
 
     monkeypatch.setattr(library, "PackedModel", refused)
-    padded_keys = {precision: load(folder, precision=precision).fingerprint for precision in ("fp32", "bf16")}
+    padded_keys = {
+        precision: load_with_library(folder, precision=precision).fingerprint for precision in ("fp32", "bf16")
+    }
     assert packed_keys["fp32"] == padded_keys["fp32"] and packed_keys["bf16"] != padded_keys["bf16"]
 
 
@@ -315,6 +319,6 @@ def test_a_real_model_in_bf16_and_settings_of_its_folder(minilm: Path, tmp_path:
     theirs.save_pretrained(str(folder))
     settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query", "truncate_dim": 64}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    model = load(folder, precision="bf16")
+    model = load_with_library(folder, precision="bf16")
     ours, same = both(model, prompt="Find: ")
     assert model.packed is not None and ours.shape == (len(TEXTS), 64) and cosines(ours, same).min() > 0.9999

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
 from clearspan.common.model_folder import INFERENCE, EncoderError
-from clearspan.eval.models.load import load as load_any
+from clearspan.eval.models.load import load_encoder
 
 TEXTS = ["How do owls hunt?", "Owls hunt at night, by ear more than by eye.", ""]
 MODELS = {
@@ -47,7 +47,7 @@ def folder(minilm: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Call
 @pytest.mark.parametrize("name", MODELS)
 def test_each_side_has_the_vectors_of_the_library(folder: Callable[[str], Path], name: str) -> None:
     path = folder(name)
-    ours, theirs = load(path), SentenceTransformer(str(path), device="cpu")
+    ours, theirs = load_folder(path), SentenceTransformer(str(path), device="cpu")
     near = {"atol": 1e-5, "rtol": 0}
     np.testing.assert_allclose(ours.encode_query(TEXTS), theirs.encode_query(TEXTS), **near)
     np.testing.assert_allclose(ours.encode_document(TEXTS), theirs.encode_document(TEXTS), **near)
@@ -104,7 +104,7 @@ def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
 
 def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module: Callable[[str], str]) -> None:
     name = own_module("def encode(texts):\n    return [[float(len(text)), 1.0] for text in texts]\n")
-    model = load_any(f"{name}:encode")
+    model = load_encoder(f"{name}:encode")
     assert model.encode_query(TEXTS).tolist() == model.encode_document(TEXTS).tolist() == model.encode(TEXTS).tolist()
     with pytest.raises(EncoderError, match="the model has none"):
         model.encode(TEXTS, prompt_name="query")

@@ -25,7 +25,7 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from clearspan.common.encoder.library import load
+from clearspan.common.encoder.library import load_with_library
 from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.tokens import TokenReader, Tokens
 from clearspan.common.model_folder import EncoderError
@@ -123,7 +123,7 @@ def saved(tokenizer: Any, folder: Path, **changes: Any) -> Path:
 
 def loaded(folder: Path) -> tuple[LibraryReader, Transformer]:
     """Return the reader of a model, and its transformer."""
-    transformer = load(folder).modules[0]
+    transformer = load_with_library(folder).modules[0]
     return LibraryReader(transformer, folder.name), transformer
 
 

@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
 from clearspan.common.encoder import library
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 
 TEXT = "An owl [SEP] hunts [MASK] by ear [CLS]"
 
@@ -31,7 +31,7 @@ def model(
         tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
         modules = [StaticEmbedding(tokenizer, embedding_dim=16)]
         SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
-    return folder, load if request.param == "static" else library.load
+    return folder, load_folder if request.param == "static" else library.load_with_library
 
 
 @pytest.mark.guarantee("special-tokens-are-text")

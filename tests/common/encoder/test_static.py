@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import Tokenizer
 
 from clearspan.common.encoder import library, static
-from clearspan.common.encoder.folder import load
+from clearspan.common.encoder.folder import load_folder
 from clearspan.common.fast_tokenizer import AWKWARD
 from clearspan.common.model_folder import EncoderError
 from tests.conftest import ROOT
@@ -67,7 +67,7 @@ def test_a_static_folder_encodes_as_its_library_does(
 ) -> None:
     monkeypatch.setattr(static, "BLOCK_CHARACTERS", 20_000)
     folder = configured(made(tokenizer, *after), **settings)
-    model, theirs = load(folder), SentenceTransformer(str(folder), device="cpu")
+    model, theirs = load_folder(folder), SentenceTransformer(str(folder), device="cpu")
     theirs[0].tokenizer.encode_special_tokens = True
     assert isinstance(model, static.StaticEncoder) and model._tokenizer.is_fast is (tokenizer != "truncating")
     assert (model.name, model.dim) == (folder.parent.name, settings.get("truncate_dim", 16))
@@ -85,7 +85,7 @@ def test_a_static_folder_encodes_as_its_library_does(
 @pytest.mark.parametrize("name", [*static.SIMILARITIES, "maxsim"])
 def test_the_similarity_is_the_librarys(made: Callable[..., Path], texts: list[str], name: str) -> None:
     folder = configured(made(), similarity_fn_name=name)
-    ours, theirs = load(folder), library.load(folder)
+    ours, theirs = load_folder(folder), library.load_with_library(folder)
     assert ours.similarity_name == theirs.similarity_name and ours.fingerprint != theirs.fingerprint
     rows = ours.encode(texts[:20])
     np.testing.assert_allclose(
@@ -101,7 +101,7 @@ def test_another_folder_is_left_to_the_library(made: Callable[..., Path], change
         save_file({"embedding.weight": table["embedding.weight"].half()}, folder / "model.safetensors")
     if change == "surplus":
         save_file({**table, "weights": torch.ones(30522)}, folder / "model.safetensors")
-    assert isinstance(load(folder, device="cpu:0" if change == "device" else "cpu"), library.Model)
+    assert isinstance(load_folder(folder, device="cpu:0" if change == "device" else "cpu"), library.Model)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
         (folder / "tokenizer.json").unlink()
     else:
         save_file({"embedding.weight": table}, folder / "model.safetensors")
-    for loader in (load, library.load):
+    for loader in (load_folder, library.load_with_library):
         with pytest.raises(EncoderError, match=said) as error:
             loader(folder).encode(f"a{last}")
         assert "\n" not in str(error.value)
@@ -142,20 +142,20 @@ def test_a_setting_of_the_wrong_type_is_refused(
     made: Callable[..., Path], settings: dict[str, object], said: str
 ) -> None:
     folder = configured(made(), **settings)
-    for loader in (load, library.load):
+    for loader in (load_folder, library.load_with_library):
         with pytest.raises(EncoderError, match=rf"config_sentence_transformers\.json: {said}"):
             loader(folder)
 
 
 def test_a_text_that_is_not_utf_8_is_one_line(made: Callable[..., Path]) -> None:
     with pytest.raises(EncoderError, match="cannot encode every text"):
-        load(made("bytes")).encode(["An owl.", "\ud800"])
+        load_folder(made("bytes")).encode(["An owl.", "\ud800"])
 
 
 def test_texts_are_tokenized_exactly_where_the_sample_differs(
     made: Callable[..., Path], texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load(made("bytes"))
+    model = load_folder(made("bytes"))
     expected, tokenizer = model.encode(texts), model._tokenizer
     quick = tokenizer.quick
     monkeypatch.setattr(tokenizer, "quick", lambda texts: quick([text.lower() for text in texts]))

@@ -11,7 +11,7 @@ import clearspan
 from clearspan.common.commands import UsageError
 from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.load import FunctionEncoder, default_name, load
+from clearspan.eval.models.load import FunctionEncoder, default_name, load_encoder
 from clearspan.plugins.word_vectors import WordVectors
 
 
@@ -30,14 +30,14 @@ def own(texts: list[str]) -> np.ndarray:
 def test_a_folder_a_file_and_a_function_are_told_by_what_is_there(minilm: Path, vectors: Path) -> None:
     kinds = {str(minilm): Model, str(vectors): WordVectors, f"{__name__}:own": FunctionEncoder}
     for spec, kind in kinds.items():
-        assert type(load(spec)) is kind
+        assert type(load_encoder(spec)) is kind
 
 
 @pytest.mark.slow
 def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vectors: Path) -> None:
     texts = ["an owl hunts at night, and sleeps all day", "rain", "two dogs"]
     for spec in (str(minilm), str(vectors), f"{__name__}:own"):
-        model = load(spec)
+        model = load_encoder(spec)
         rows = model.encode(texts).tolist()
         for others in (iter(texts), np.array(texts), dict.fromkeys(texts)):
             assert model.encode(others).tolist() == rows
@@ -55,13 +55,13 @@ def test_an_unknown_precision_is_refused(minilm: Path) -> None:
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
         with pytest.raises(EncoderError, match=f"is {kind}, and --pooling applies to plain Hugging Face folders only"):
-            load(spec, pooling="mean")
+            load_encoder(spec, pooling="mean")
 
 
 @pytest.mark.parametrize("spec", ["no/such/model", "nothing"])
 def test_what_is_not_there_is_named(spec: str) -> None:
     with pytest.raises(EncoderError, match=f"^{spec}: no such folder or file"):
-        load(spec)
+        load_encoder(spec)
 
 
 @pytest.mark.parametrize(

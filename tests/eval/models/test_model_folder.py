@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
-from clearspan.common.encoder.library import load
+from clearspan.common.encoder.library import load_with_library
 from clearspan.common.model_folder import EncoderError, check_tokenizer
 from clearspan.common.pretrained import load_model
 from tests.train.test_encoder import CONFIGS, SIZE
@@ -113,7 +113,7 @@ def test_positions_that_older_versions_saved_are_no_weights(tmp_path: Path) -> N
 def test_an_adapter_beside_a_model_is_refused(folder: Path) -> None:
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(EncoderError, match="adapter"):
-        load(folder)
+        load_with_library(folder)
 
 
 def edit(path: Path, **fields: Any) -> None:
@@ -138,7 +138,7 @@ def edit(path: Path, **fields: Any) -> None:
 def test_a_setting_of_another_type_is_named(folder: Path, file: str, fields: dict[str, Any], named: str) -> None:
     edit(folder / file, **fields)
     with pytest.raises(EncoderError, match=named) as error:
-        load(folder)
+        load_with_library(folder)
     assert "\n" not in str(error.value)
 
 
@@ -149,7 +149,7 @@ def test_a_setting_of_another_type_is_named(folder: Path, file: str, fields: dic
 def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, content: bytes) -> None:
     (folder / file).write_bytes(content)
     with pytest.raises(EncoderError, match=str(folder)) as error:
-        load(folder)
+        load_with_library(folder)
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
 
@@ -169,14 +169,14 @@ def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, c
 def test_modules_of_another_kind_are_named(folder: Path, modules: list[dict], named: str) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(EncoderError, match=named):
-        load(folder)
+        load_with_library(folder)
 
 
 def test_an_id_that_has_no_embedding_is_one_line(minilm: Path, tmp_path: Path) -> None:
     folder = saved(BertConfig(**{**SIZE, "vocab_size": 29600}), tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(minilm / name, folder)
-    model = load(folder)
+    model = load_with_library(folder)
     with pytest.raises(EncoderError, match=r"gives id 29,611, but its model has 29,600 embeddings"):
         model.encode(["a necessitated rest"])
 
@@ -202,7 +202,7 @@ def test_a_tokenizer_that_cannot_encode_a_text_is_one_line(tmp_path: Path) -> No
     Tokenizer(models.WordPiece({"a": 0, "b": 1})).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with pytest.raises(EncoderError, match=r"cannot encode every text .*Missing"):
-        load(folder).encode(["a text"])
+        load_with_library(folder).encode(["a text"])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -213,7 +213,7 @@ def test_the_first_token_is_pooled_on_whichever_side_the_tokenizer_pads(
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(minilm / name, folder / name)
     edit(folder / "tokenizer_config.json", padding_side=side)
-    model = load(folder, "cls-before-head")
+    model = load_with_library(folder, "cls-before-head")
     texts = ["two words", "a longer sentence of several words"]
     alone = np.concatenate([model.encode([text]) for text in texts])
     np.testing.assert_allclose(model.encode(texts), alone, atol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clearspan import compare
-from clearspan.common.encoder.library import load as load_model
+from clearspan.common.encoder.library import load_with_library
 from clearspan.eval.__main__ import main
 from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.eval.models.embed import EmbeddingSimilarity
@@ -43,7 +43,7 @@ def test_one_command_shows_a_model_beside_the_baselines(
 @pytest.mark.exhaustive
 def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, minilm: Path) -> None:
     (task,) = load(wikitext_shards).tasks
-    encode = load_model(minilm).encode
+    encode = load_with_library(minilm).encode
     scores = task.score(TaskContext(EmbeddingSimilarity(encode))).scores
     part = wikitext_shards / "validation"
     picking = read_dataset(part, picking=True).collection

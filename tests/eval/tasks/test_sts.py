@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from clearspan.common.encoder.embedder import cosines
-from clearspan.common.encoder.library import load
+from clearspan.common.encoder.library import load_with_library
 from clearspan.common.records import MissingDataError
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks import sts
@@ -33,7 +33,7 @@ MINILM_SPEARMAN = {("STS16", "spearman_all"): 78.99, ("STSBenchmark", "spearman"
 @pytest.mark.guarantee("published-scores")
 @pytest.mark.exhaustive
 def test_all_minilm_gets_its_published_spearman(shared_data: Path, minilm: Path) -> None:
-    embedder = EmbeddingSimilarity(load(minilm).encode)
+    embedder = EmbeddingSimilarity(load_with_library(minilm).encode)
     wanted = {task for task, _ in MINILM_SPEARMAN}
     tasks = [task for task in sts.load(shared_data / "senteval").tasks if task.name in wanted]
     # The dev split is not among the published figures, and takes a minute.

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.train.collectives import sum_over_ranks
 from clearspan.train.model.encoded import Encoded, SequenceVectors
-from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective
+from clearspan.train.step.contract import Objective
+from clearspan.train.step.contrast import ContrastiveObjective
+from clearspan.train.step.requests import Metrics
 
 
 @dataclasses.dataclass(frozen=True)

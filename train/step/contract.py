@@ -25,11 +25,8 @@ from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.modalities import Modality
 from clearspan.train.model.encoded import Encoded
-from clearspan.train.model.masking import Masking
-from clearspan.train.model.packing import Sequences, SpecialTokens
-
-Metrics = dict[str, Tensor]
-"""Detached scalars that are logged, by name."""
+from clearspan.train.model.packing import SpecialTokens
+from clearspan.train.step.requests import Metrics, Request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,21 +151,6 @@ class Workload:
     patches: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """An objective's part of one forward.
-
-    Args:
-        sequences: blocks of sequences to encode, by names that the objective chooses.
-        masking: how to mask the tokens of a block: of this objective, or of another one as `OBJECTIVE/BLOCK`.
-        context: what the loss needs besides the encoded blocks, such as labels.
-    """
-
-    sequences: Mapping[str, Sequences] = dataclasses.field(default_factory=dict)
-    masking: Mapping[str, Masking] = dataclasses.field(default_factory=dict)
-    context: Any = None
-
-
 class Objective(nn.Module, abc.ABC):
     """A training objective: options, parameters, and three steps from examples to a loss.
 
@@ -191,7 +173,7 @@ class Objective(nn.Module, abc.ABC):
             ...
 
     Saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`. A built-in
-    type is the one such class of a file in this folder, and has the file's name.
+    type is the one such class of a file in `train/objectives/`, and has the file's name.
 
     Attributes:
         name, data, weight: from the recipe, see `ObjectiveConfig`.

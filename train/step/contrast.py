@@ -20,7 +20,8 @@ from clearspan.train.config.options import Count, ObjectiveConfig
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.losses import accuracy, alignment, uniformity
 from clearspan.train.model.packing import TokenSlices
-from clearspan.train.objectives._contract import Metrics, Objective, Setting
+from clearspan.train.step.contract import Objective, Setting
+from clearspan.train.step.requests import Metrics
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
@@ -42,18 +43,18 @@ class ContrastiveConfig(ObjectiveConfig):
         head_hidden: the size between the two layers of relu and linear; 0: the encoder's hidden size. DeCLUTR v1's
             parameter counts, 100,000 to 1,000,000, are those of a `head_hidden` equal to `head_dim`.
         head_bias: whether the head's layers have a bias.
-        mask_equal: leave false negatives out of the loss: two examples of the batch, over all ranks, are no negatives
-            of each other if they have the same id or a text in common. Texts are compared by the tokens that the
-            encoder gets. A hard negative is left out for an anchor whose text, or whose positive's text, it equals.
-            With spans, two anchors and their positives are no negatives of each other if they share a span's text, or
-            if their documents are two examples of the batch with the same id or equal texts; several anchors of one
-            example remain hard negatives (DeCLUTR section 3.2). Images and clips are compared by id, a hash of their
-            file. Set it to true if texts repeat in the data.
-        dims: numbers of first components that are to be embeddings by themselves (Matryoshka representation learning,
-            Kusupati et al. 2022), e.g. [64, 128, 256]; []: none. The loss is the mean of the losses of the whole
-            vectors, which always count, and of the vectors cut to each of these numbers, before the head, whose first
-            layer then sees zeros (their MRL-E). It is the mean, not the sum, so that its weight beside other losses
-            does not depend on `dims`. The export's card names the values for `truncate_dim`.
+        mask_equal: mask false negatives: two examples of the batch, over all ranks, are not negatives of each other if
+            they have the same id or a text in common. Texts are compared by the tokens that the encoder gets. A hard
+            negative is masked for an anchor if it equals the anchor's text or its positive's text. With spans, two
+            anchors and their positives are not negatives of each other if they share a span's text, or if their
+            documents are two examples of the batch with the same id or equal texts; several anchors of one example
+            remain hard negatives (DeCLUTR section 3.2). Images and clips are compared by id, a hash of their file. Set
+            it to true if texts repeat in the data.
+        dims: sizes that the exported vectors can be truncated to (Matryoshka representation learning, Kusupati et al.
+            2022), e.g. [64, 128, 256]; []: none. The loss is the mean of the loss on whole vectors, which is always
+            included, and the losses on vectors truncated to each size. Vectors are truncated before the head, whose
+            first layer sees zeros instead (MRL-E in that paper). It is the mean, not the sum, so that its weight
+            relative to other losses does not depend on `dims`. The export's card names the values for `truncate_dim`.
     """
 
     temperature: Positive = 0.05
@@ -102,8 +103,9 @@ class ContrastiveObjective(Objective):
     nothing else is there. `head` is the projection that the options ask for.
 
     Attributes:
-        masks_equal: whether the loss leaves out what `identities` tells; if not, the option `mask_equal` is refused.
-        EQUAL_PASSES: why an objective whose positives are two passes is `unjudged`.
+        masks_equal: true if the loss masks the false negatives that `identities` detects; if false, the option
+            `mask_equal` is refused.
+        EQUAL_PASSES: the reason, for `unjudged`, if an objective's positives are two passes over one sequence.
     """
 
     config: ContrastiveConfig
@@ -144,8 +146,9 @@ class ContrastiveObjective(Objective):
         return torch.stack(losses).mean(), metrics
 
     def identities(self, ids: Tensor, *texts: TokenSlices) -> Tensor | None:
-        """Return the keys by which examples are compared, (n, 1 + number of texts) int64: an id, and a hash of each
-        text; None without `mask_equal`. A request's context.
+        """Return the hashes by which false negatives are detected, the context of a request; None without `mask_equal`.
+
+        They are (n, 1 + number of texts) int64: each example's id, and a hash of each of its texts.
         """
         if not self.config.mask_equal:
             return None
@@ -165,7 +168,7 @@ class ContrastiveObjective(Objective):
         """
         everywhere = gather_labels(keys if others is None else others)
         pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
-        return functools.reduce(torch.logical_or, (own[:, None] == other for own, other in pairs))
+        return functools.reduce(torch.logical_or, (mine[:, None] == other for mine, other in pairs))
 
     def same_passes(self) -> list[str]:
         """Return a note if the positives are two passes over one sequence and the encoder has no dropout."""

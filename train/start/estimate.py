@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import torch
 
-from clearspan.train.build import ForwardSize
 from clearspan.train.config.optimizer import LAYERS
 from clearspan.train.config.options import Recipe
 from clearspan.train.data.stream import ExampleStream
 from clearspan.train.engine.display import device_name
 from clearspan.train.engine.tracking import backward_shares
-from clearspan.train.learner import Learner
+from clearspan.train.start.forward_size import ForwardSize
+from clearspan.train.step.learner import Learner
 
 GIB = 1 << 30
 LAYER_INPUT = 4

@@ -19,10 +19,10 @@ from clearspan.train.draws import seeded
 from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, ModelSource, read_source
-from clearspan.train.model.static_start import distilled, rank_weights, split, start
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.run_folder import other_tokenizer
+from clearspan.train.start.static_start import distilled, rank_weights, split, start
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 """Parts of the names of rates in a configuration that are not of its base model, or that drop whole layers."""
@@ -196,12 +196,12 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
     """Return the model of `model.distill` as sentence-transformers loads it, and the number of its embeddings."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
-    from clearspan.common.encoder.library import load
+    from clearspan.common.encoder.library import load_with_library
 
     try:
         listed = read_modules(folder)
         _checked_tokenizer(listed[0].folder if listed else folder, tokenizer)
-        model = load(folder).modules
+        model = load_with_library(folder).modules
     except (RecipeError, EncoderError) as error:
         raise RecipeError(str(error).replace("model.path", "model.distill", 1)) from None
     model.truncate_dim, first = None, model[0]

@@ -5,7 +5,6 @@
 Losses are computed inside this forward, in fp32, even if autocast runs the encoder in half precision.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -14,46 +13,16 @@ from torch import Tensor, nn
 from clearspan.train.config.optimizer import LAYERS
 from clearspan.train.config.options import ALL
 from clearspan.train.data.batch import Batch, Columns, Rows
-from clearspan.train.model.chunked_cross_entropy import IGNORED
-from clearspan.train.model.encoded import Encoded, Forward, SequenceVectors, qualified
+from clearspan.train.model.encoded import Encoded, Forward, SequenceVectors
 from clearspan.train.model.encoder import TrainableEncoder
-from clearspan.train.model.masking import Masked, mask
-from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens, pack
-from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
-from clearspan.train.objectives._gradient_caching import Cached, Part, cache
+from clearspan.train.model.packing import Budget, PackedBlocks, Patches, Sequences, SpecialTokens
+from clearspan.train.step.caching import Cached, Part, cache
+from clearspan.train.step.contract import Objective, TokenObjective
+from clearspan.train.step.contrast import ContrastiveObjective
+from clearspan.train.step.requests import Metrics, Prepared, prepare
 
 COUNTS = ("tokens", "tokens_cut", "masks_cut")
 """Metrics that are sums over sequences; all others are means."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """The requests of a turn's objectives for a micro-batch, packed and masked; `static`: to a fixed shape."""
-
-    objectives: list[Objective]
-    requests: dict[str, Request]
-    packed: PackedBlocks
-    blocks: dict[str, slice]
-    masked: dict[str, Masked]
-    static: bool
-
-    def counts(self) -> Metrics:
-        """Return the number of tokens, and with a fixed shape, the numbers of tokens and masks that it cuts."""
-        counts = {"tokens": self.packed.num_tokens.detach()}
-        if self.static:
-            counts["tokens_cut"] = self.packed.cut.detach()
-            if self.masked:
-                counts["masks_cut"] = torch.stack([masked.cut for masked in self.masked.values()]).sum()
-        return counts
-
-    def masked_tokens(self) -> dict[str, Tensor]:
-        """Return the number of masked tokens on this rank, (), by the objective that masks them."""
-        counts = {}
-        for name, request in self.requests.items():
-            labels = [self.masked[qualified(name, block)].labels for block in request.masking]
-            if labels:
-                counts[name] = (torch.cat(labels) != IGNORED).sum()
-        return counts
 
 
 class Learner(nn.Module):
@@ -166,8 +135,8 @@ class Learner(nn.Module):
         if cached and losses:
             first = next(iter(losses))
             losses[first] = losses[first] + cached.pull(forward)
-        for objective in prepared.objectives:
-            if objective.name in losses:
+        for objective in self.of_turn(turn):
+            if objective.name not in prepared.requests or objective.name in losses:
                 continue
             encoded = Encoded(forward, objective.name, measured, objective.pools)
             share = cached.shares.get(objective.name, 1.0) if cached else 1.0
@@ -188,7 +157,7 @@ class Learner(nn.Module):
         for batches in micro_batches:
             with torch.no_grad():
                 prepared = self.prepare(batches, turn)
-                objectives, vectors = prepared.objectives, None
+                objectives, vectors = [each for each in self.of_turn(turn) if each.name in prepared.requests], None
                 if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
                     forward = self._encode(prepared)
                     vectors = SequenceVectors(forward.pooled, forward.first, forward.blocks)
@@ -205,18 +174,7 @@ class Learner(nn.Module):
         requests = {
             objective.name: objective.request(batches[objective.data].of(objective.name)) for objective in objectives
         }
-        sequences = {
-            qualified(name, block): block_sequences
-            for name, request in requests.items()
-            for block, block_sequences in request.sequences.items()
-        }
-        packed = pack(list(sequences.values()), self.special, budget)
-        blocks = dict(zip(sequences, packed.blocks, strict=True))
-        masked: dict[str, Masked] = {}
-        for name, request in requests.items():
-            for block, masking in request.masking.items():
-                packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
-        return Prepared(objectives, requests, packed, blocks, masked, budget is not None)
+        return prepare(requests, self.special, budget)
 
     def _encode(self, prepared: Prepared) -> Forward:
         blocks = [block for request in prepared.requests.values() for block in request.sequences.values()]

@@ -1,0 +1,118 @@
+"""Build the module that DeepSpeed trains: the encoder, its objectives and patch embeddings, with the sizes of forwards.
+
+recipe, datasets -> tokenizer -> encoder -> objectives -> refusals -> sizes -> learner
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.shards import Dataset, ShardError
+from clearspan.train.config.keys import naming
+from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
+from clearspan.train.model.encoder import TrainableEncoder
+from clearspan.train.model.packing import SpecialTokens
+from clearspan.train.model.tokenizer import load_shards_tokenizer
+from clearspan.train.objectives import build as build_objective
+from clearspan.train.prompts import prompt_tokens, trained_prompts
+from clearspan.train.recipe import modality
+from clearspan.train.run_folder import with_tokenizer
+from clearspan.train.start.build_encoder import build_encoder
+from clearspan.train.start.forward_size import ForwardSize, forward_size
+from clearspan.train.start.refusals import check_heads, check_objectives, check_parts
+from clearspan.train.step.contract import Objective, Setting, TokenObjective
+from clearspan.train.step.learner import Learner
+
+
+def build_objectives(
+    recipe: Recipe, datasets: Mapping[str, Dataset], encoder: TrainableEncoder, tokenizer: Any, special: SpecialTokens
+) -> tuple[list[Objective], dict[str, nn.Module]]:
+    """Return the objectives in the recipe's order, and the patch embeddings of the datasets that are not text.
+
+    Raises:
+        RecipeError: an objective or a modality lacks what it needs.
+    """
+    modalities = {name: modality(name, recipe.data[name], dataset) for name, dataset in datasets.items()}
+    capacity = encoder.max_tokens - special.count
+    embeddings: dict[str, nn.Module] = {}
+    built: list[Objective] = []
+    try:
+        for name, maker in modalities.items():
+            if maker is None:
+                continue
+            try:
+                encoder.check_patches(maker.patches)
+                with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
+                    embeddings[name] = maker.embedding(encoder.dim)
+            except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch out of memory: RuntimeError
+                raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
+        for name, config in recipe.objectives.items():
+            setting = Setting(
+                name=name,
+                data=config.data,
+                seed=recipe.training.seed,
+                capacity=capacity,
+                vocab_size=len(tokenizer),
+                dim=encoder.dim,
+                special=special,
+                dataset=datasets[config.data],
+                modality=modalities[config.data],
+                has_dropout=encoder.has_dropout,
+                attends=encoder.attends,
+                pooling=encoder.pooling,
+                shrinks=recipe.data[config.data].short_documents == "shrink",
+                prompt_tokens=prompt_tokens(datasets[config.data]),
+            )
+            built.append(build_objective(config, setting, built))
+    except ShardError:
+        raise
+    except (ValueError, EncoderError) as error:
+        raise RecipeError(str(error)) from None
+    check_objectives(recipe, built)
+    return built, embeddings
+
+
+def build_learner(
+    recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
+) -> tuple[Learner, Any, dict[str, ForwardSize]]:
+    """Return the learner, the tokenizer, and the size of a rank's forward by turn.
+
+    Args:
+        static: whether to give every forward the same shape.
+
+    Raises:
+        RecipeError: recipe, shards and model do not fit together.
+    """
+    tokenizer = load_shards_tokenizer(with_tokenizer(datasets).local_tokenizer())
+    texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
+    encoder = build_encoder(recipe, tokenizer, texts.values())
+    encoder.inference, notes = trained_prompts(encoder.inference, texts)
+    encoder.notes += notes
+    special = encoder.special_tokens(tokenizer)
+    with naming(f"model.train {recipe.model.train}"):
+        encoder.freeze(recipe.model.train)
+    objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
+    if not any(isinstance(objective, TokenObjective) for objective in objectives):
+        encoder.drop_mlm_head()
+    check_heads(recipe, encoder, objectives)
+    micro_batches = ranks * recipe.training.gradient_accumulation_steps
+    examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
+    shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())
+    turns = {
+        turn: [objective for objective in objectives if recipe.turn_of(objective.name) == turn]
+        for turn in recipe.optimizers()
+    }
+    sizes = {
+        turn: forward_size(members, examples, special, encoder.max_tokens - special.count, shrinks)
+        for turn, members in turns.items()
+    }
+    names = {turn: [objective.name for objective in members] for turn, members in turns.items()}
+    budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
+    learner = Learner(encoder, objectives, special, embeddings, names, budgets)
+    check_parts(recipe, learner)
+    return learner, tokenizer, sizes

@@ -1,0 +1,97 @@
+"""Make the streams of a run: the examples that it trains on, and its held-out examples."""
+
+from collections.abc import Mapping
+
+from clearspan.shards import Dataset
+from clearspan.shards.held_out import FOLDER
+from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError
+from clearspan.train.data.feed import Feed
+from clearspan.train.data.stream import ExampleStream
+from clearspan.train.selection.validation import HeldOutExamples
+from clearspan.train.step.learner import Learner
+
+
+def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
+    """Return the datasets' streams. Objectives set the minimum length of an example; `short_documents` of the recipe
+    decides what happens to shorter ones.
+
+    Raises:
+        StreamError: a dataset has too few examples, or a batch size is not a multiple of the ranks.
+    """
+    streams = {name: _stream(recipe, name, datasets[name], learner, rank, ranks) for name in recipe.data}
+    return Feed(streams, recipe.training.primary)
+
+
+def build_held_out(
+    recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
+) -> HeldOutExamples | None:
+    """Return streams over the held-out examples of the datasets, a micro-batch each step; None if there are none.
+
+    Raises:
+        RecipeError: held-out examples are of another kind than the dataset, or too few.
+        ManifestError, StreamError: they cannot be read.
+    """
+    streams, training = {}, recipe.training
+    unit, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"
+    if training.gradient_caching:
+        unit, mend = "step", ""
+    for name, data in recipe.data.items():
+        if not data.validation:
+            continue
+        key, held_out = f"data.{name}.validation {data.validation}", Dataset(data.validation)
+        manifest = datasets[name].manifest
+        for field in ("kind", "resources"):
+            if getattr(held_out.manifest, field) != getattr(manifest, field):
+                difference = "made with other files"
+                if field == "kind":
+                    difference = f"{held_out.manifest.kind}, not {manifest.kind}"
+                raise RecipeError(
+                    f"{key}: its examples are {difference}: name the folder `{FOLDER}` that "
+                    f"`--holdout-fraction` wrote for data.{name}.path"
+                )
+        size = recipe.contrasted(name)
+        if held_out.num_examples < size:
+            if recipe.training.eval_data == HELD_OUT:
+                continue
+            raise RecipeError(
+                f"{key}: {held_out.num_examples} {held_out.manifest.kind} are fewer than the {size} of a {unit}, which "
+                f"are contrasted with each other: hold out more, lower data.{name}.batch_size{mend}"
+            )
+        streams[name] = _stream(recipe, name, held_out, learner, rank, ranks, held_out=True)
+    return HeldOutExamples(streams, learner) if streams else None
+
+
+def _stream(
+    recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
+) -> ExampleStream:
+    """Return the stream of a dataset. A held-out stream covers all examples, and its step is what is contrasted
+    with each other.
+    """
+    data, training = recipe.data[name], recipe.training
+    shrinks = data.short_documents == "shrink"
+    objectives = [objective for turn in learner.turns for objective in learner.of_turn(turn)]
+    needs: dict[str, list[int]] = {}
+    for objective in objectives:
+        if objective.data == name and (shortest := objective.min_tokens(shrinks)):
+            needs.setdefault(objective.measured, []).append(shortest)
+    if len(needs) > 1:
+        raise RecipeError(
+            f"data.{name}: objectives draw spans in its columns {' and '.join(needs)}, and an example is long enough "
+            "by one of them only: leave one of these objectives out, or give it a dataset of its own"
+        )
+    measured, shortest = next(((column, max(lengths)) for column, lengths in needs.items()), ("tokens", 0))
+    return ExampleStream(
+        name,
+        dataset,
+        recipe.contrasted(name) if held_out else data.batch_size,
+        training.seed,
+        data.shuffle_shards,
+        min_tokens=shortest,
+        measured=measured,
+        skip_short=shortest > 0 and data.short_documents != "error",
+        micro_batches=1 if held_out and not training.gradient_caching else training.gradient_accumulation_steps,
+        rank=rank,
+        ranks=ranks,
+        share=1.0 if held_out else data.share,
+        whole=training.gradient_caching,
+    )

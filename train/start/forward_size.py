@@ -1,0 +1,55 @@
+"""Compute the size of one rank's forward from the objectives' workloads: for token budgets and the dry run."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
+from clearspan.train.step.contract import Objective
+
+
+@dataclasses.dataclass
+class ForwardSize:
+    """The size of one rank's forward, for budgets and the dry run.
+
+    Tokens include special tokens, but not the rows of patches; `budget` is None if there are patches only.
+    """
+
+    sequences: int
+    mean_tokens: float
+    patches: int
+    budget: Budget | None
+
+    @property
+    def rows(self) -> int:
+        """The largest number of rows of the packed batch."""
+        return self.patches + (self.budget.tokens if self.budget else 0)
+
+
+def forward_size(
+    objectives: list[Objective], examples: Mapping[str, int], special: SpecialTokens, capacity: int, shrinks: bool
+) -> ForwardSize:
+    """Return the size of one rank's forward.
+
+    The variance assumes that the sequences of one example are all long or all short, as a sentence and its views are.
+
+    Args:
+        examples: the number of examples in a rank's micro-batch, by dataset.
+        shrinks: whether spans shrink to fit short documents, down to one token.
+    """
+    loads = [(examples[objective.data], objective.data, objective.workload()) for objective in objectives]
+    patch_sequences = sum(count * work.patch_sequences for count, _, work in loads)
+    patches = sum(count * work.patches for count, _, work in loads)
+    texts = [(count, data, work) for count, data, work in loads if work.sequences]
+    if not texts:
+        return ForwardSize(patch_sequences, 0.0, patches, None)
+    sequences = sum(count * work.sequences for count, _, work in texts)
+    mean = sum(count * work.mean_tokens for count, _, work in texts) + sequences * special.count
+    variance = 0.0
+    for name in dict.fromkeys(data for _, data, _ in texts):
+        variance += examples[name] * sum(math.sqrt(work.variance) for _, data, work in texts if data == name) ** 2
+    shortest = (1 if shrinks else min(work.shortest for _, _, work in texts)) + special.count
+    longest = min(max(work.longest for _, _, work in texts), capacity) + special.count
+    mean = min(mean, sequences * longest)
+    budget = plan_budget(mean, variance, sequences, shortest, longest)
+    return ForwardSize(sequences + patch_sequences, mean, patches, budget)

@@ -1,0 +1,91 @@
+"""Refuse a recipe whose objectives, encoder and datasets cannot work together, once they are built.
+
+recipe.check  values of the recipe alone, before anything is loaded  (`train.config.options`)
+here          what only the built objectives, the encoder and the manifests tell
+"""
+
+from collections.abc import Sequence
+
+from clearspan.common.model_folder import some
+from clearspan.train.config.optimizer import PARTS
+from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.model.encoder import TrainableEncoder
+from clearspan.train.step.contract import Objective, TokenObjective
+from clearspan.train.step.contrast import ContrastiveObjective
+from clearspan.train.step.learner import Learner
+
+
+def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
+    """Raise RecipeError for an objective that has too few examples to contrast, or masks a block of another turn, and
+    for gradient caching without a contrastive objective.
+    """
+    for objective in built:
+        together = recipe.contrasted(objective.data)
+        if together < objective.min_examples:
+            raise RecipeError(
+                f"objectives.{objective.name} contrasts the examples of one micro-batch with each other and needs "
+                f"{objective.min_examples} or more: data.{objective.data}.batch_size "
+                f"{recipe.data[objective.data].batch_size} over training.gradient_accumulation_steps "
+                f"{recipe.training.gradient_accumulation_steps} is {together}"
+            )
+        for other in objective.uses if isinstance(objective, TokenObjective) else ():
+            if recipe.turn_of(other) != recipe.turn_of(objective.name):
+                raise RecipeError(
+                    f"objectives.{objective.name} masks a block of objectives.{other}: set one turn for both, or "
+                    "another input"
+                )
+    if recipe.training.gradient_caching and not any(isinstance(objective, ContrastiveObjective) for objective in built):
+        raise RecipeError(
+            "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
+            "memory than a micro-batch: leave it out"
+        )
+
+
+def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[Objective]) -> None:
+    """Raise RecipeError for a masked-LM head that an objective needs and the model lacks, in whole or in part, and for
+    layers after the pooling that no objective uses.
+    """
+    predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
+    if predicting and encoder.mlm_head is None:
+        raise RecipeError(
+            f"model: {encoder.config.model_type} has no masked-LM head that this version supports, which "
+            f"objectives.{predicting} needs: leave it out with objectives.{predicting}=null, or take another model"
+        )
+    if predicting and encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
+        raise RecipeError(
+            f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
+            f"{some(encoder.new_weights)}: get the whole folder from its source again"
+        )
+    if recipe.model.head and not any(objective.pools for objective in objectives):
+        raise RecipeError("model.head: no objective uses pooled vectors, its output: leave it out")
+
+
+def check_parts(recipe: Recipe, learner: Learner) -> None:
+    """Raise RecipeError for an objective that trains nothing of the exported model, and for options of a part that does
+    not train, or beside which nothing trains.
+    """
+    train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
+    exported = {*encoder.base.parameters(), *encoder.head.parameters()}
+    turns = {turn: {parts[parameter] for parameter in learner.parameters_of(turn)} for turn in learner.turns}
+    for objective in (each for turn in turns for each in learner.of_turn(turn)):
+        if exported.isdisjoint(learner.trained_by([objective])):
+            raise RecipeError(
+                f"objectives.{objective.name}: model.train {train} freezes all that it could train of the exported "
+                "model: train all or more layers, or leave the objective out"
+            )
+    for turn, options in recipe.optimizers().items():
+        own = [part for part in PARTS if part in options.parts()]
+        for part in own:
+            shared = getattr(options, part) == getattr(recipe.optimizer, part)
+            if part not in (set[str]().union(*turns.values()) if shared else turns[turn]):
+                frozen = part == "embeddings" and train not in ("all", "embeddings")
+                reason = f"model.train {train} freezes them" if frozen else "no such part trains"
+                section = "optimizer" if shared else f"turns.{turn}"
+                raise RecipeError(f"{section}.{part} has no effect: {reason}: leave it out")
+        if turns[turn] <= set(own):
+            section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
+            raise RecipeError(
+                f"{section}.{next(part for part in own if part in turns[turn])}: without it, all that trains has "
+                f"{section}.learning_rate and {section}.weight_decay already, and with it these have no effect: set "
+                "those instead"
+            )
