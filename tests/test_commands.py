@@ -1,5 +1,6 @@
 """The one command `clearspan`: every step is a subcommand of it, whose help is quick."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,16 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert done.returncode == 0 and f"  clearspan {name} " in done.stdout, done.stderr
     imported = done.stdout.splitlines()[-1].split()
     assert "argparse" in imported and not HEAVY & set(imported)
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.kept])
+def test_help_begins_with_what_the_command_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class's own docstring, "The command `eval`.", tells a user nothing."""
+    module = "clearspan.train.run" if name == "train" else COMMANDS[name].module
+    first = str(importlib.import_module(module).__doc__).partition("\n")[0]
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert f"\n\n{first}\n" in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("nearest-name")
