@@ -130,7 +130,7 @@ def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates (n,) CANDIDATE that resemble an earlier one; answer with row, likeness and similarity."""
+    """Find the candidates (n,) CANDIDATE that resemble an earlier one; answer with row, kept id and similarity."""
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
     answers = np.empty(len(dropped), near.DROPPED)
