@@ -21,7 +21,7 @@ PIPELINES = "clearspan.pipelines.__main__"
 
 
 class Command(NamedTuple):
-    """A command: the module whose `main(argv, prog)` runs it, and a line of help; those of `pipelines` have their own."""
+    """A command: the module whose `main(argv, prog)` runs it, and its line of help, which `pipelines` says itself."""
 
     module: str
     summary: str = ""
