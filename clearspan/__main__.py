@@ -1,7 +1,7 @@
 """The command `clearspan COMMAND ...`: every step from raw data to a model, its scores and its vectors.
 
-A command's module is imported when the command is named: help takes a fraction of a second, and a Beam worker's image
-needs no torch. `python -m clearspan` is the same command.
+A command's module is imported when the command is named, and those of `pipelines` to list them: help takes a fraction
+of a second, and a Beam worker's image needs no torch. `python -m clearspan` is the same command.
 """
 
 import argparse
@@ -21,10 +21,10 @@ PIPELINES = "clearspan.pipelines.__main__"
 
 
 class Command(NamedTuple):
-    """A command: the module whose `main(argv, prog)` runs it, and a line of help."""
+    """A command: the module whose `main(argv, prog)` runs it, and its line of help, which `pipelines` says itself."""
 
     module: str
-    summary: str
+    summary: str = ""
 
     @property
     def kept(self) -> bool:
@@ -34,14 +34,14 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "adapt": Command("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
-    "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
-    "documents": Command(PIPELINES, "long documents -> dataset of token shards"),
-    "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views"),
-    "pairs": Command(PIPELINES, "two fields of each record, e.g. title and text -> dataset of positive pairs"),
-    "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives"),
-    "mine": Command(PIPELINES, "add hard negatives to such a dataset, from its own texts"),
-    "images": Command(PIPELINES, "image files and tars -> dataset of images with classes"),
-    "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes"),
+    "vocabulary": Command(PIPELINES),
+    "documents": Command(PIPELINES),
+    "sentences": Command(PIPELINES),
+    "pairs": Command(PIPELINES),
+    "triplets": Command(PIPELINES),
+    "mine": Command(PIPELINES),
+    "images": Command(PIPELINES),
+    "audio": Command(PIPELINES),
     "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),
     "sweep": Command("clearspan.train.sweep", "train a grid of runs, and compare them"),
     "distill": Command("clearspan.train.distill", "make a static encoder of a local encoder, without training"),
@@ -50,18 +50,21 @@ COMMANDS = {
     "compare": Command("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),
     "tables": Command("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
     "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
-    "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model"),
-    "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries"),
-    "serve": Command(PIPELINES, "a page on this machine to search them by model, BM25 and both, side by side"),
+    "embed": Command(PIPELINES),
+    "search": Command(PIPELINES),
+    "serve": Command(PIPELINES),
     "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""
-OWN = Command(PIPELINES, "your own kind of dataset")
+OWN = Command(PIPELINES)
 
 
 def parser(commands: dict[str, Command], prog: str) -> terminal.Parser:
     """Return the parser of the command's name."""
-    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
+    from clearspan.pipelines.__main__ import KINDS, OTHERS
+
+    of_pipelines = {name: cls.summary for name, cls in [*KINDS.items(), *OTHERS.items()]}
+    lines = [f"  {name:<12}{command.summary or of_pipelines[name]}" for name, command in COMMANDS.items()]
     title = "Every step from raw data to a model, its scores and its vectors."
     description = "\n".join([title, "", "commands, in the order in which they are needed:", *lines])
     root = terminal.Parser(prog=prog, usage=f"{prog} COMMAND ...", description=description, epilog=EPILOG)
@@ -78,8 +81,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "clearspan") -> int:
 def dispatch(words: list[str], prog: str) -> int:
     """Run the command that the first word names; return its exit code."""
     commands = {**COMMANDS, words[0]: OWN} if words and ":" in words[0] else COMMANDS
-    name = parser(commands, prog).parse_args(words[:1]).command
-    command = commands[name]
+    if not words or words[0] not in commands:
+        parser(commands, prog).parse_args(words[:1])  # prints help or an error, and exits
+    name, command = words[0], commands[words[0]]
     module = importlib.import_module(command.module)
     code: int = module.main(words, prog) if command.kept else module.main(words[1:], f"{prog} {name}")
     return code

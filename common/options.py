@@ -2,24 +2,26 @@
 
     min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
 
-`add_fields` gives an argparse parser the flags, `from_namespace` makes the dataclass of what was parsed. From Python
-the dataclass is built directly: `Options` checks the same limits. A field without a `Flag` is no option of the command,
-which is how a subclass leaves one out.
+`add_fields` gives an argparse parser the flags, `from_namespace` makes the dataclass of what was parsed,
+`from_keywords` of a user's keyword arguments. `Options` checks types, limits and choices in both cases. A field without
+a `Flag` is no option of the command, which is how a subclass leaves one out.
 """
 
 import argparse
 import dataclasses
+import itertools
 import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
 from clearspan.common.former import advice
-from clearspan.common.terminal import Parser
+from clearspan.common.parsing import NUMBERS, did_you_mean
+from clearspan.common.terminal import Parser, UsageError
 from clearspan.common.typed import conform, problem
 
 T = TypeVar("T")
@@ -81,8 +83,12 @@ class _Field(NamedTuple):
     @property
     def option(self) -> str:
         """Return the flag as the user writes it, e.g. "--min-tokens"."""
-        negated = self.default is True and not self.flag.negatable
-        return self.flag.name or f"--{'no-' if negated else ''}{self.name.replace('_', '-')}"
+        return self.flag.name or f"--{'no-' if self.is_negated else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def is_negated(self) -> bool:
+        """Return whether the flag turns the field off."""
+        return self.default is True and not self.flag.negatable
 
     @property
     def shown(self) -> str:
@@ -255,6 +261,54 @@ def checked(parser: Parser, cls: type[T], namespace: argparse.Namespace, **other
         return from_namespace(cls, namespace, **others)
     except ValueError as error:
         parser.error(str(error))
+
+
+def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
+    """Return the options that keyword arguments set: names as on the command line, with underscores.
+
+    A text or a path is read as the flag reads a word. None leaves an option out.
+
+    Raises:
+        UsageError: an option is unknown or missing, or a value cannot work; the message names the flag.
+    """
+    known = {field.option.removeprefix("--").replace("-", "_"): field for field in _fields(cls)}
+    turn_off = {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
+    turn_off |= {name: field for name, field in known.items() if field.is_negated}
+    known |= turn_off
+    values = {}
+    for name, value in given.items():
+        if name not in known:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"no such option: {flag}{advice(flag) or did_you_mean(name, known)}")
+        if value is not None:
+            field = known[name]
+            values[field.name] = not value if name in turn_off and isinstance(value, bool) else _read(field, value)
+    if missing := [name for name, field in known.items() if field.required and field.name not in values]:
+        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _read(field: _Field, value: Any) -> Any:
+    """Return a field's value for a keyword argument. What is no text or path stays, for the checks of `Options`."""
+    if not field.is_tuple:
+        return _read_one(field, value)
+    is_one = isinstance(value, str | bytes) or not isinstance(value, Iterable)
+    read = [_read_one(field, each) for each in ([value] if is_one else value)]
+    return tuple(itertools.chain.from_iterable(read) if field.flag.commas else read)
+
+
+def _read_one(field: _Field, value: Any) -> Any:
+    """Return what the flag reads a text or a path as; of `commas`, a list in any case."""
+    if not isinstance(value, str | Path) or field.type is bool:
+        return [value] if field.flag.commas else value
+    read = _reader(field)
+    try:
+        return NUMBERS.get(read, read)(str(value))
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise UsageError(f"{field.option}: {error}") from None
 
 
 def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:

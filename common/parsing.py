@@ -3,7 +3,8 @@
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 MIN_SIMILARITY = 0.6
 """Least similarity, from 0 to 1, at which a name counts as another name mistyped."""
@@ -43,3 +44,7 @@ def finite_number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"not a finite number: {text!r}")
     return value
+
+
+NUMBERS: dict[Any, Callable[[str], Any]] = {int: whole_number, float: finite_number}
+"""The function that reads a number of each type."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 
 from clearspan.common.failures import Failure, hand_over, report
 from clearspan.common.former import advice
-from clearspan.common.parsing import did_you_mean, finite_number, whole_number
+from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import children_ignore_it
 
 GAP = 3
@@ -72,8 +72,8 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
         self._raises = raises
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
-        self.register("type", int, whole_number)
-        self.register("type", float, finite_number)
+        for kind, read in NUMBERS.items():
+            self.register("type", kind, read)
         self.add_argument("--version", action="version", version=version(), help="print the version and exit")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

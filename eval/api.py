@@ -6,14 +6,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.commands import Option, UsageError, as_keywords, naming_keywords, words
+from clearspan.common.commands import Option, UsageError, as_keywords, naming_keywords
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
+from clearspan.common.options import from_keywords
 from clearspan.common.typed import checked
-from clearspan.eval.__main__ import Evaluate
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load_encoder
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 
@@ -50,9 +51,8 @@ def evaluate(
         if output is None:
             output = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
-        tasks = tasks if isinstance(tasks, str) else ",".join(tasks)
-        line = words({"model": model, "tasks": tasks or None, "data": data, "output": output, **options})
-        return run(Evaluate.parsed(line, raises=True))[0].results
+        given = {"model": model, "tasks": tasks or None, "data": data, "output": output, **options}
+        return run(from_keywords(EvalOptions, given))[0].results
 
 
 @checked

@@ -65,7 +65,7 @@ def parser(known: Mapping[str, type[Kind]] = KINDS, prog: str = PROG) -> termina
     for name, cls in commands.items():
         after = f"\n{AFTER}\n" if name in known else ""
         epilog = f"example:\n  {cls.example}\n{after}"
-        command = below.add_parser(name, help=cls.summary, description=cls.summary, epilog=epilog)
+        command = below.add_parser(name, help=cls.summary, description=cls.description or cls.summary, epilog=epilog)
         add_fields(command, cls, *([RunOptions] if name in known else []))
         command.set_defaults(parser=command)
     return root

@@ -51,7 +51,8 @@ class Vocabulary(TextReading, CorpusOptions, Command):
     max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
     name: ClassVar[str] = "vocabulary"
-    summary: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
+    summary: ClassVar[str] = "learn a tokenizer from texts, for a domain or a language without one"
+    description: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 
     def __post_init__(self) -> None:

@@ -151,7 +151,9 @@ def test_a_run_that_fails_raises_its_one_line(tmp_path: Path) -> None:
     [
         ({"tasks": ["stss"], "data": "."}, "unknown task 'stss'"),
         ({"tasks": ["sts"]}, "tasks needs data"),
-        ({"pairs": "x.csv", "protocol": "quick"}, "invalid choice: 'quick'"),
+        ({"pairs": "x.csv", "protocol": "quick"}, "protocol quick: choose full, fast"),
+        ({"pairs": "x.csv", "protocoll": "fast"}, "no such option: protocoll; did you mean 'protocol'?"),
+        ({"pairs": "x.csv", "batch_tokens": "many"}, "batch_tokens: not a whole number: 'many'"),
     ],
 )
 def test_an_evaluation_that_cannot_work_is_refused(options: dict, message: str, minilm: Path) -> None:

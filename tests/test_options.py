@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Lt
 
 from clearspan.__main__ import COMMANDS
 from clearspan.common.commands import UsageError, as_keywords
-from clearspan.common.options import Flag, Options, parse
+from clearspan.common.options import Flag, Options, from_keywords, parse
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import KINDS
 from tests.conftest import ROOT
@@ -116,6 +116,7 @@ class Bake(Options):
     tins: Annotated[tuple[Path, ...], Flag("may be repeated", "DIR", name="--tin")] = ()
     oven: Annotated[str, Flag("which", choices=("gas", "wood"))] = "gas"
     butter: Annotated[bool, Flag("none of it")] = True
+    salt: Annotated[bool, Flag("a pinch", negatable=True)] = True
     hidden: str = "not an option"
 
     def __post_init__(self) -> None:
@@ -161,6 +162,40 @@ def test_a_value_that_cannot_be_is_a_usage_error(words: list[str], message: str)
 def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Bake(recipe=Path("cake.txt"), **options)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"eggs": 1, "share": 0.5, "oven": None}, ["--eggs", "1", "--share", "0.5"]),
+        ({"eggs": "1", "fruits": "plum, fig"}, ["--eggs", "1", "--fruits", "plum,fig"]),
+        ({"fruits": ["plum", "fig,date"], "tin": "a"}, ["--fruits", "plum,fig,date", "--tin", "a"]),
+        ({"tin": [Path("a"), "b"], "no_butter": True}, ["--tin", "a", "--tin", "b", "--no-butter"]),
+        ({"no_butter": False, "salt": False}, ["--no-salt"]),
+        ({"no_salt": True}, ["--no-salt"]),
+    ],
+)
+def test_keywords_are_read_as_the_words_of_a_command_line(keywords: dict[str, Any], words: list[str]) -> None:
+    assert from_keywords(Bake, {"recipe": "cake.txt", **keywords}) == baked("cake.txt", *words)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"egs": 3}, "no such option: --egs; did you mean 'eggs'?"),
+        ({"recipe": None}, "the following arguments are required: recipe"),
+        ({"eggs": 0}, "--eggs must be at least 1"),
+        ({"eggs": "1_0"}, "--eggs: not a whole number: '1_0'"),
+        ({"eggs": True}, "--eggs must be a whole number, not True"),
+        ({"no_butter": "yes"}, "--no-butter must be True or False, not 'yes'"),
+        ({"eggs": 3, "no_butter": True}, "--eggs is too much for --no-butter"),
+        ({"fruits": ""}, "--fruits: names nothing: leave it out"),
+        ({"hidden": "x"}, "no such option: --hidden"),
+    ],
+)
+def test_keywords_that_cannot_be_are_a_usage_error(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        from_keywords(Bake, {"recipe": "cake.txt", **keywords})
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,9 @@ class Kind(Options, ABC):
     command: ClassVar[str] = ""
     """Name of the command, if it is not that of the kind."""
     summary: ClassVar[str]
-    """One line for the command's help."""
+    """One line for the lists of commands."""
+    description: ClassVar[str] = ""
+    """One line for the command's own help, if it says more than `summary`."""
     example: ClassVar[str]
     """Command line that makes such a dataset."""
     max_bytes: ClassVar[int] = MAX_BYTES

@@ -32,7 +32,8 @@ class Audio(LabeledKind):
     long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
 
     name: ClassVar[str] = "audio"
-    summary: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
+    summary: ClassVar[str] = "sound files -> dataset of log-mel spectrograms with classes"
+    description: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
     example: ClassVar[str] = (
         r"clearspan audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
         "--output data/audio --top-classes 50"

@@ -34,7 +34,10 @@ class Documents(TextKind):
     max_tokens: Annotated[int | None, Flag("drop longer documents", "N")] = None
 
     name: ClassVar[str] = "documents"
-    summary: ClassVar[str] = "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
+    summary: ClassVar[str] = "long documents -> dataset of token shards"
+    description: ClassVar[str] = (
+        "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
+    )
     example: ClassVar[str] = (
         "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
     )

@@ -25,7 +25,8 @@ class Images(LabeledKind):
     size: Annotated[int, Flag("scale the short side down to N pixels", "N"), Ge(8), Le(4096)] = 256
 
     name: ClassVar[str] = "images"
-    summary: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
+    summary: ClassVar[str] = "image files and tars -> dataset of images with classes"
+    description: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
     example: ClassVar[str] = "clearspan images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000

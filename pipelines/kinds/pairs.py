@@ -60,7 +60,8 @@ class Pairs(Triplets):
     are_pairs: ClassVar[bool] = True
     usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
     option: ClassVar[str] = "--fields"
-    summary: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
+    summary: ClassVar[str] = "two fields of each record, e.g. title and text -> dataset of positive pairs"
+    description: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
     example: ClassVar[str] = (
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"
     )

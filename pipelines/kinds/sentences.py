@@ -95,7 +95,8 @@ class Sentences(Augmenting, TextKind):
     pack: Annotated[int | None, Flag("join a text's sentences to N tokens (510: 512 with <s> and </s>)", "N")] = None
 
     name: ClassVar[str] = "sentences"
-    summary: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
+    summary: ClassVar[str] = "texts -> dataset of sentences, with augmented views"
+    description: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"

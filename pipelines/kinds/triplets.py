@@ -110,7 +110,10 @@ class Triplets(TextKind):
     option: ClassVar[str] = "--columns"
     """The option that names what a row is read from."""
     name: ClassVar[str] = "triplets"
-    summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
+    summary: ClassVar[str] = "labeled pairs of sentences -> dataset with hard negatives"
+    description: ClassVar[str] = (
+        "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
+    )
     example: ClassVar[str] = (
         "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
     )

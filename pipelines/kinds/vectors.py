@@ -68,7 +68,8 @@ class Vectors(VectorOptions):
     numbers_records: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
     command: ClassVar[str] = "embed"
-    summary: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
+    summary: ClassVar[str] = "texts -> dataset of their vectors, by a trained model"
+    description: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
     example: ClassVar[str] = (
         "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
     )
