@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Command, Result
 from clearspan.common.files import sha256
 from clearspan.common.options import Flag
@@ -51,7 +52,7 @@ class Vocabulary(TextReading, CorpusOptions, Command):
     max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
     name: ClassVar[str] = "vocabulary"
-    summary: ClassVar[str] = "learn a tokenizer from texts, for a domain or a language without one"
+    summary: ClassVar[str] = COMMANDS["vocabulary"].summary
     description: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from clearspan.__main__ import COMMANDS, PIPELINES, main
+from clearspan.__main__ import main
+from clearspan.common.catalog import COMMANDS, PIPELINES
 from clearspan.pipelines.__main__ import KINDS, OTHERS
 from tests.conftest import ROOT
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Ge, Gt, Lt
 
-from clearspan.__main__ import COMMANDS
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.commands import UsageError, as_keywords
 from clearspan.common.options import Flag, Options, from_keywords, parse
 from clearspan.common.terminal import Parser

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Le
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.tally import Counts
@@ -32,7 +33,7 @@ class Audio(LabeledKind):
     long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
 
     name: ClassVar[str] = "audio"
-    summary: ClassVar[str] = "sound files -> dataset of log-mel spectrograms with classes"
+    summary: ClassVar[str] = COMMANDS["audio"].summary
     description: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
     example: ClassVar[str] = (
         r"clearspan audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "

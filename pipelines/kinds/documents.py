@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
@@ -34,7 +35,7 @@ class Documents(TextKind):
     max_tokens: Annotated[int | None, Flag("drop longer documents", "N")] = None
 
     name: ClassVar[str] = "documents"
-    summary: ClassVar[str] = "long documents -> dataset of token shards"
+    summary: ClassVar[str] = COMMANDS["documents"].summary
     description: ClassVar[str] = (
         "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
     )

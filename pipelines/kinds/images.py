@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from annotated_types import Ge, Le
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.tally import Counts
@@ -25,7 +26,7 @@ class Images(LabeledKind):
     size: Annotated[int, Flag("scale the short side down to N pixels", "N"), Ge(8), Le(4096)] = 256
 
     name: ClassVar[str] = "images"
-    summary: ClassVar[str] = "image files and tars -> dataset of images with classes"
+    summary: ClassVar[str] = COMMANDS["images"].summary
     description: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
     example: ClassVar[str] = "clearspan images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.common import same_text
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import groups
@@ -60,7 +61,7 @@ class Pairs(Triplets):
     are_pairs: ClassVar[bool] = True
     usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
     option: ClassVar[str] = "--fields"
-    summary: ClassVar[str] = "two fields of each record, e.g. title and text -> dataset of positive pairs"
+    summary: ClassVar[str] = COMMANDS["pairs"].summary
     description: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
     example: ClassVar[str] = (
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"

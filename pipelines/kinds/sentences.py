@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from annotated_types import Ge, Le, Lt
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
@@ -95,7 +96,7 @@ class Sentences(Augmenting, TextKind):
     pack: Annotated[int | None, Flag("join a text's sentences to N tokens (510: 512 with <s> and </s>)", "N")] = None
 
     name: ClassVar[str] = "sentences"
-    summary: ClassVar[str] = "texts -> dataset of sentences, with augmented views"
+    summary: ClassVar[str] = COMMANDS["sentences"].summary
     description: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
@@ -110,7 +111,7 @@ class Triplets(TextKind):
     option: ClassVar[str] = "--columns"
     """The option that names what a row is read from."""
     name: ClassVar[str] = "triplets"
-    summary: ClassVar[str] = "labeled pairs of sentences -> dataset with hard negatives"
+    summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
         "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     )

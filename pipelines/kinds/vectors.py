@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
@@ -68,7 +69,7 @@ class Vectors(VectorOptions):
     numbers_records: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
     command: ClassVar[str] = "embed"
-    summary: ClassVar[str] = "texts -> dataset of their vectors, by a trained model"
+    summary: ClassVar[str] = COMMANDS["embed"].summary
     description: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
     example: ClassVar[str] = (
         "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"

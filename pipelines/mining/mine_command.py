@@ -20,6 +20,7 @@ import numpy as np
 from annotated_types import Ge
 
 from clearspan.common import same_text, words
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Command, Result
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder.cache import CACHE, folder_of
@@ -57,7 +58,7 @@ class Mine(ChoiceOptions, Command):
     """The command `mine`."""
 
     name: ClassVar[str] = "mine"
-    summary: ClassVar[str] = "add hard negatives to a dataset of pairs or triplets, from its own texts"
+    summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
     folder: Annotated[str, Flag("a dataset that `pairs` or `triplets` made", "PAIRS", positional=True)]

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Command, Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
@@ -47,7 +48,7 @@ class Search(CollectionOptions, Command):
     """The command `search`."""
 
     name: ClassVar[str] = "search"
-    summary: ClassVar[str] = "find the texts of a collection that queries ask for"
+    summary: ClassVar[str] = COMMANDS["search"].summary
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
     words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from clearspan.common import terminal
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Command, Result
 from clearspan.common.options import Flag
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -25,7 +26,7 @@ class Serve(CollectionOptions, Command):
     """The command `serve`."""
 
     name: ClassVar[str] = "serve"
-    summary: ClassVar[str] = "a page on this machine to search a collection by model, BM25 and both, side by side"
+    summary: ClassVar[str] = COMMANDS["serve"].summary
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
     json: ClassVar[bool] = False
 
