@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether `main` takes the command's name as its first word."""
+        """Return whether `main` takes the command's name as its first word."""
         return self.module == PIPELINES
 
 
