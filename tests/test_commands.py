@@ -1,5 +1,6 @@
 """The one command `clearspan`: every step is a subcommand of it, whose help is quick."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,14 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert done.returncode == 0 and f"  clearspan {name} " in done.stdout, done.stderr
     imported = done.stdout.splitlines()[-1].split()
     assert "argparse" in imported and not HEAVY & set(imported)
+
+
+@pytest.mark.parametrize("name", [name for name, each in COMMANDS.items() if not each.kept and name != "train"])
+def test_help_begins_with_the_docstring_of_the_module(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    first = str(importlib.import_module(COMMANDS[name].module).__doc__).splitlines()[0]
+    assert f"\n{first}\n" in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("nearest-name")
