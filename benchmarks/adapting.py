@@ -11,10 +11,10 @@ A model's weight beside BM25 is chosen for each number of texts by the held-out 
 are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
 seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md.
 
-With --data, prints that of judged queries, which no training saw: BM25, and each model, with the first seed, alone and
-beside BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries choose
-nothing. Differences are from MODEL as it is, of the same queries. The work folder keeps every run: the same command
-goes on after it was stopped.
+With --data, prints the same for judged queries, which no training saw: BM25, and each model, with the first seed, alone
+and beside BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries
+choose nothing. Differences are from MODEL as it is, of the same queries. The work folder keeps every run: the same
+command goes on after it was stopped.
 """
 
 import argparse

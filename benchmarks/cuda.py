@@ -1,4 +1,4 @@
-"""All checks that need a GPU, in parts of less than eight minutes: the first two together, and the third.
+"""All checks that need a GPU, as two commands that each take less than eight minutes.
 
     python -m benchmarks.cuda --parts tests step
     python -m benchmarks.cuda --parts runs

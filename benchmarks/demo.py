@@ -3,13 +3,13 @@
     documentation of the installed packages -> tokenizer -> token shards (Beam) -> training (DeepSpeed) -> model folders
     -> held-out retrieval: given the summary line of a function, find the rest of its docstring among those of all
 
-Two encoders learn from scratch, both static: one from spans of the texts alone (recipe `static`); one that begins
-with it and learns from the summaries and bodies of docstrings, each told from bodies that the first one takes for near
-and that are wrong (`clearspan mine`, recipe `static-pairs`). They are scored beside bag of words, tf-idf and BM25, the
+Two encoders learn from scratch, both static: one from spans of the texts alone (recipe `static`); one that starts from
+the first and learns from pairs of summary and body of docstrings, with hard negatives: wrong bodies that the first one
+ranks high (`clearspan mine`, recipe `static-pairs`). They are scored beside bag of words, tf-idf and BM25, the
 second one also together with BM25, and all results are printed, good or bad. The settings were chosen on pairs of
-training modules that were left out for it; the 1,000 queries come from other modules and chose nothing. They find their
-texts among the bodies of all modules, those trained on included, as a search does. There is no transformer: to embed
-all of these bodies by a single layer takes minutes.
+training modules that were left out for it; the 1,000 queries come from other modules and chose nothing. Their texts are
+searched for among the bodies of all modules, including those trained on, as in a real search. There is no transformer:
+to embed all of these bodies by a single layer takes minutes.
 """
 
 import argparse

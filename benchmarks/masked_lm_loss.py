@@ -8,8 +8,8 @@
     padded    the same, the vocabulary padded to a multiple of 64, as on CUDA by default
     torch     `torch.nn.functional.linear_cross_entropy` in chunks (torch 2.13), without an accuracy
 
-Each contender has a process of its own, with which its freed memory remains. Memory is the peak beyond the inputs:
-of the device's allocator on CUDA, of the resident size on a CPU. bf16 is by autocast.
+Each contender runs in a process of its own, because freed memory can stay with the process. Memory is the peak beyond
+the inputs: of the device's allocator on CUDA, of the resident size on a CPU. bf16 is by autocast.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python -m benchmarks.pipelines --text CORPORA --tokenizer roberta-base
 
 One run on one machine and one input: the .jsonl files of CORPORA, repeated up to --megabytes. Every contender is a
-command of its own with two processes that keeps documents from 2,048 tokens on, by RoBERTa's
-tokenizer (datatrove has no such filter and writes all). This pipeline's time is that of its whole command, including
+command of its own with two processes that keeps documents of 2,048 or more of the tokenizer's tokens (datatrove has no
+such filter and writes all). This pipeline's time is that of its whole command, including
 imports, planning, re-reading and publishing; the peers' time starts after their imports, and is for the first
 --peer-megabytes of the same input. Memory is the peak resident size of the command's first process and of any other
 process. Needs the extra `benchmarks`.

@@ -5,8 +5,8 @@
 
 All contenders share one encoder (RoBERTa's layers, with dropout) and one draw of DeCLUTR's spans of 32 to 512 tokens
 from random documents. A step is forward pass, backward pass, clipping and AdamW; ours includes sampling, packing and
-masking, which the others are spared. DeepSpeed is left out; on a CPU the trainer's allocator settings are included. The
-contenders take turns in one process, and ratios are medians over rounds:
+masking, which the others have done beforehand. DeepSpeed is left out; on a CPU the trainer's allocator settings are
+included. The contenders take turns in one process, and ratios are medians over rounds:
 
     packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors), as in the trainer; on CUDA with a static budget,
                    compiled layers, and batches copied ahead from pinned memory

@@ -71,8 +71,7 @@ class Command(Options, ABC):
     Attributes:
         prog: how the module is run, the beginning of its usage.
         error_prefix: the beginning of its error lines; "": as it was called.
-        description, example: the help, above and below the options. Without a description, it is the docstring of the
-            module; `__doc__` in the body of a class is the docstring of the class.
+        description, example: the help, above and below the options; no description: the docstring of its module.
         expected: exceptions of work that failed, each a line for the user.
         remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
     """
@@ -101,8 +100,8 @@ class Command(Options, ABC):
             argv: None: the process's arguments.
             raises: raise UsageError for a wrong command line, in place of an exit with code 2.
         """
-        above = cls.description or sys.modules[cls.__module__].__doc__
-        return parse(cls, argv, prog=prog or cls.prog, description=above, epilog=cls.example, raises=raises)
+        description = cls.description or sys.modules[cls.__module__].__doc__
+        return parse(cls, argv, prog=prog or cls.prog, description=description, epilog=cls.example, raises=raises)
 
     @classmethod
     def main(cls, argv: Sequence[str] | None = None, prog: str = "") -> int:

@@ -1,20 +1,21 @@
 """The commands `clearspan KIND ...`: make verified shards or a tokenizer from a raw corpus; search vectors."""
 
-import contextlib
 import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from clearspan.common import plugins, terminal
+from clearspan.common.command import Command
 from clearspan.common.options import add_fields, checked
 from clearspan.pipelines import kinds
+from clearspan.pipelines.dataset_command import MakeDataset
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import CorpusOptions, Kind
+from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.mining.mine_command import Mine
-from clearspan.pipelines.run import RunOptions, run
+from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.search.search_command import Search
 from clearspan.pipelines.serve.serve_command import Serve
 from clearspan.pipelines.vocabulary_command import Vocabulary
@@ -92,11 +93,11 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command line; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
     remedy = "run the same command again to continue"  # worker processes end with this one
-    return terminal.run("pipelines", lambda: prepare(words, prog)[1](), EXPECTED, remedy=remedy)
+    return terminal.run("pipelines", lambda: prepare(words, prog).tell("pipelines"), EXPECTED, remedy=remedy)
 
 
-def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Search | Serve | Mine, Callable[[], int]]:
-    """Parse and check a command line; return its options, and the function that does the work and prints the result."""
+def prepare(words: Sequence[str], prog: str = PROG) -> Command:
+    """Return the command that a command line asks for, with its options checked."""
     known = KINDS
     if words and ":" in words[0]:
         try:
@@ -113,25 +114,14 @@ def prepare(words: Sequence[str], prog: str = PROG) -> tuple[CorpusOptions | Sea
             check_beam(command, rest, is_allowed=is_remote)
         if is_remote:
             storage.use_options(rest)
-        return other, lambda: other.tell("pipelines")
+        return other
     options = checked(command, RunOptions, arguments, beam=rest)
     kind = checked(command, known[name], arguments)
     if kind.group_field is not None and not options.holdout_fraction:
         command.error("--group-field has no effect without --holdout-fraction: leave it out, or add that")
     if rest:
         check_beam(command, rest)
-    return options, lambda: make_dataset(kind, options)
-
-
-def make_dataset(kind: Kind, options: RunOptions) -> int:
-    """Run the pipeline, without Beam's log on this machine."""
-    with contextlib.nullcontext() if options.runner_named else quiet_beam():
-        summary = run(kind, options)
-    if summary is None:
-        terminal.say(f"{options.output}: planned; the job was only described, not run")
-        return 0
-    terminal.say(summary.to_json() if options.json else str(summary))
-    return summary.code
+    return MakeDataset(kind=kind, options=options)
 
 
 if __name__ == "__main__":

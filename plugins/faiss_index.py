@@ -3,8 +3,8 @@
     dataset -> a sample -> centroids -> vectors by nearest centroid -> a query's lists
 
 The index is kept in the cache (`search.index`). Building it holds all vectors in memory as float32; a search maps the
-file. Scores are those of the exact search, but a near vector is missed if its list is not read. Vectors too few for
-lists are searched exactly.
+file. Scores are those of the exact search, but a near vector is missed if its list is not read. A dataset with too few
+vectors for lists is searched exactly.
 """
 
 import functools

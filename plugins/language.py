@@ -1,7 +1,7 @@
 """Identification of a text's language by py3langid, from an excerpt.
 
 py3langid (BSD) knows 140 languages, has its model in its wheel (4.5 MB), and takes 130 MB of memory in each process.
-`docs/benchmarks.md` has it beside lingua, whose models for all languages take 1 GB.
+`docs/benchmarks.md` compares it with lingua, whose models for all languages take 1 GB.
 
 The probabilities are a softmax, scaled by the length of the text. The detector separates some languages that users name
 as one: those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and Cantonese.

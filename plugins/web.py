@@ -219,7 +219,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 def _decoded(data: bytes, charset: str | None) -> str:
     """Decode a page: by its HTTP header's encoding, else as UTF-8, else by its meta element or a guess.
 
-    Bytes that are not of this encoding are left out: pages with a few of them are no damage.
+    Bytes that are not of this encoding are left out: a page with a few of them is not damaged.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

@@ -110,7 +110,7 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
         row = line.rstrip(b"\r\n ")  # word2vec's and fastText's programs end each line with a space
         more = row.count(b" ") - dim
         word = row.partition(b" ")[0] if more == 0 else row.rsplit(b" ", dim)[0]
-        # A word that ends in a number or a space is none: its row has too many numbers or doubled spaces.
+        # If the word ends in a number or a space, the row has too many numbers or doubled spaces.
         if row and (more < 0 or (more > 0 and _is_number(word.rpartition(b" ")[2] or b"0"))):
             raise EncoderError(
                 f"{path}:{line_number}: expected a word and {dim} numbers, separated by single spaces, found "
@@ -131,7 +131,7 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
 
 
 def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
-    """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, at times LF."""
+    """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, at times a newline."""
     places: dict[bytes, int] = {}
     start = content.tell()
     for row in range(number):
@@ -160,7 +160,12 @@ def _shown(data: bytes) -> str:
 
 
 class WordVectors(Encoder):
-    """An encoder of a file of word vectors. Attributes: `dim`, the vectors' width; `folder`, None."""
+    """An encoder of a file of word vectors.
+
+    Attributes:
+        dim: the vectors' width.
+        folder: None.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

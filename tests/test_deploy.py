@@ -84,7 +84,7 @@ def test_the_flex_templates_spec_is_one() -> None:
     named = {f"{main['INPUT']}gs://b/*.jsonl", "--output=gs://b/out", "--tokenizer=gs://b/t"}
     names = [parameter.name for parameter in spec.metadata.parameters]
     assert names == ["kind", "input", "output", "tokenizer", "options"]
-    assert prepare(main["words"]([*named, "--options=--dedup --limit 3"]))[0].limit == 3
+    assert prepare(main["words"]([*named, "--options=--dedup --limit 3"])).options.limit == 3
 
 
 def test_the_flex_templates_parameters_become_words() -> None:

@@ -132,7 +132,7 @@ def test_the_readmes_lists_of_links_are_in_the_order_of_the_navigation() -> None
 @pytest.mark.parametrize("page", ["tour.md", "architecture.md"])
 def test_the_files_that_a_page_names_are_there(page: str) -> None:
     rooms = "|".join(ROOMS)
-    named = re.findall(rf"`((?:{rooms}|tests)/[\w./-]*)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    named = re.findall(rf"`((?:{rooms}|tests|examples)/[\w./-]*)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     assert len(named) > 10
     assert not [path for path in named if not (ROOT / path).exists()]
 

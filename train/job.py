@@ -51,7 +51,7 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 
 @contextlib.contextmanager
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check the run's folder, lock it for this run, and save the resolved recipe and what the run reads in it; yield
+    """Check and lock the run's folder, and save the resolved recipe and a record of the run's inputs in it; yield
     whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
 
     A dry run makes the same checks, but neither makes the folder nor writes to it.
@@ -169,7 +169,7 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
     except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
-        printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # by rank 0
+        printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # rank 0 prints it
         return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]

@@ -4,8 +4,9 @@
                           staged, each round: barrier -> FlatMap(deal) | GroupByKey | Map(work) -> barrier
 
 The elements are only descriptions of units and slices: what they read and write never passes through Beam. A barrier is
-a GroupByKey with one key. GroupByKey of nothing yields nothing, so each step also gets an element without work.
-Count.Globally and Reshuffle would do the same in more stages, each of which takes time to start.
+a GroupByKey with one key. A GroupByKey of an empty collection yields nothing, and the next step would not run, so each
+step also gets an element without work. Count.Globally and Reshuffle would make a barrier of more stages, each of which
+takes time to start.
 """
 
 import contextlib
@@ -26,9 +27,9 @@ from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import storage
 
 DONE = (0, 0)
-"""The result of a step for an element that is done: the barrier's key, and a value that is not read."""
+"""The output of a step for each element: the barrier's key, and a value that nobody reads."""
 NO_WORK: Element = (-1, 0)
-"""An element of every round, in which there may be no other."""
+"""The element without work that every round gets."""
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def _working(job: Job) -> Iterator[None]:
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """Process units one after another; None is no unit."""
+    """Process units one after another; None is the element without work."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -81,7 +82,7 @@ def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
 
 
 def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
-    """Do an element of a round."""
+    """Do the work of one element of a round."""
     if keyed[0] != NO_WORK:
         with _working(job):
             of.work(job, *keyed[0])

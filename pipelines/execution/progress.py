@@ -1,4 +1,4 @@
-"""Progress of a run, which polls for the results of units and so works with any runner."""
+"""Progress bar of a run: it polls for the result files of units, and so works with any runner."""
 
 import threading
 
@@ -17,7 +17,7 @@ class Progress(ProgressBar):
     """Bar of the input bytes that are left, which a thread advances by the units that finish."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
-        self._end, self.disable = threading.Event(), True  # `close` is called too if what follows fails
+        self._end, self.disable = threading.Event(), True  # so that `close` works if a line below fails
         self._thread = threading.Thread(target=self._watch, daemon=True)
         finished = _finished(folder)
         self.folder = folder

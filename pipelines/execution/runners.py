@@ -63,8 +63,8 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
 def named(arguments: Sequence[str]) -> beam.Pipeline:
     """Return an empty pipeline for the runner that `arguments` name.
 
-    Beam would also stage a list of the packages of this environment, for its log. A job server and its workers need a
-    folder in common for staged files, but none if there are none.
+    Nothing is staged, not even Beam's list of this environment's packages: a job server and its workers need a shared
+    folder only for staged files.
     """
     nothing_staged = ["--no_save_main_session", "--experiments=disable_logging_submission_environment"]
     return beam.Pipeline(options=PipelineOptions([*nothing_staged, *arguments]))

@@ -36,9 +36,10 @@ class Text(NamedTuple):
     """A text to embed.
 
     Attributes:
-        text: the text, or a chunk of it. title: what is put before it.
+        text: the text, or a chunk of it.
+        size: number of bytes of `text`.
+        title: a title that is put before it; "" for none.
         fields: values of the kept fields.
-        size: number of bytes of the whole text.
         digest: hash by which whole texts are compared; empty if they are not.
         document, chunk: id of the whole text, and number of the chunk.
     """
@@ -54,20 +55,19 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """Title and text as the model gets them, but for the prompt; without white space at the ends, as in scoring."""
+        """Title and text as the model gets them after the prompt; without white space at the ends, as in scoring."""
         return f"{self.title} {self.text.strip()}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A window of texts.
+    """A window of texts, and the distinct model inputs of these, of which an update knows some vectors already.
 
     Attributes:
-        texts: the texts.
         inputs: the model's input of each text.
-        new: the inputs without a known vector, each once.
-        place: row of each input among the new ones and, after them, the known ones.
-        known: the vectors of the known inputs; None without any.
+        new: the distinct inputs that must be embedded.
+        place: row of each distinct input in the table of vectors, which has the new inputs first, then the known ones.
+        known: the vectors of the known inputs; None if there are none.
     """
 
     texts: list[Text]
@@ -78,7 +78,7 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return a window; `old` has the vectors that are known."""
+        """Return a window; take known vectors from `old`, the dataset that is updated, if there is one."""
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
@@ -126,11 +126,12 @@ class VectorWorker:
 
     def _text(self, record: Record, tally: Tally) -> Text | None:
         """Return the text of a record; count one that is empty."""
-        if (found := text_in(record, self.kind.text_field, tally.counts)) is None:
+        if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
             return None
+        value, encoded = text_and_bytes
         fields = self.fields.of(record)
         title = fields[self.title] if self.title is not None else None
-        text = Text(record, found[0], len(found[1]), title.strip() if isinstance(title, str) else "", fields)
+        text = Text(record, value, len(encoded), title.strip() if isinstance(title, str) else "", fields)
         return text._replace(digest=same_text.digest(text.model_input)) if self.kind.compares else text
 
     @functools.cached_property

@@ -305,6 +305,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         Args:
             pieces: one or more examples.
+            least, most: bounds on the tokens of each text; None: no upper bound.
             width: the number of consecutive pieces that make an example.
             before: tokens at the start of each of its pieces that do not count towards `least`, (width,).
         """
@@ -351,9 +352,9 @@ class TextWorker(Generic[AnyTextKind]):
         """Yield the examples of parts in record batches of about BATCH_BYTES, which no part is split over.
 
         Args:
-            most: maximum number of examples in a batch, unless a single part has more.
+            most: maximum number of examples in a batch; a part with more is a batch by itself.
             batch: makes a record batch of examples.
-            room: number of examples to reckon with before a part is added, if not its own.
+            room: places that a batch must have left to take another part; 0: as many as the part has examples.
         """
         waiting: list[Kept] = []
         num = size = 0

@@ -55,11 +55,13 @@ class MiningSource:
     """The rows of a dataset, in its order.
 
     Attributes:
-        titles: the distinct first texts of rows, the queries. title_of: each row's, (rows,).
-        texts: the distinct texts that rows may have as positives or negatives. tokens: their ids.
-        positives, negatives: the numbers of each row's own texts.
-        of_title: the numbers of the positives of all rows with a title, and of the text that is the title itself: none
-            of them is a negative of such a row.
+        titles: the distinct first texts of rows, the queries.
+        title_of: the number of each row's title, (rows,).
+        texts: the distinct texts that are a positive or a negative of a row.
+        tokens: the token ids of each of these texts.
+        positives, negatives: the numbers of each row's texts.
+        of_title: for each title, the numbers of the texts that are no negatives of its rows: the positives of all rows
+            with this title, and the text that is the title itself.
     """
 
     titles: list[str]
@@ -77,7 +79,7 @@ class MiningSource:
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the numbers of the texts that cannot be mined for a row: right ones, and those that it has."""
+        """Return the numbers of the texts that cannot be mined for a row: right ones, and the negatives that it has."""
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
@@ -93,7 +95,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
     before = [prompts.get(name, "") for name in ("tokens", "positive", "negative")]
     titles, texts = Distinct(), Distinct()
     rows: list[Ids] = []
-    own: dict[str, list[list[int]]] = {"positive": [], "negative": []}
+    by_sort: dict[str, list[list[int]]] = {"positive": [], "negative": []}
 
     with ProgressBar(dataset.num_examples, f"reading {dataset.num_examples:,} rows", quiet, unit="row") as bar:
         for batch in dataset:
@@ -106,9 +108,9 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
                         f"{dataset.folder}: {before[1]!r} is before its positives and {prompt!r} before its negatives, "
                         "and a mined negative is a positive of another row: make it with one --prompt for both"
                     )
-                own[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)
+                by_sort[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)
             bar.update(batch.num_rows)
-    positives, negatives = (_ragged(own[sort]) for sort in ("positive", "negative"))
+    positives, negatives = (_ragged(by_sort[sort]) for sort in ("positive", "negative"))
     title_of = np.concatenate([np.empty(0, np.int64), *rows])
     of_title: list[set[int]] = [{texts.find(title)} - {-1} for title in titles.texts]
     for title, numbers in zip(title_of.tolist(), positives, strict=True):
@@ -132,7 +134,7 @@ def _decoded(tokenizer: Any, tokens: Ragged, prompt: str) -> list[str]:
 def _added(
     batch: pa.RecordBatch, columns: Sequence[str], decode: Callable[[Ragged], list[str]], texts: Distinct
 ) -> list[list[int]]:
-    """Add the texts of a batch's columns of one sort; return the numbers of each row's."""
+    """Add the texts in a batch's columns of one sort; return the numbers of each row's texts."""
     numbers: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:
         tokens = Ragged.from_arrow(batch.column(name))

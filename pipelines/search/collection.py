@@ -92,7 +92,8 @@ def write_collection(
     """Write search.json, which makes a folder a collection to search; return its path.
 
     Args:
-        vectors: the dataset of vectors. model: the folder of the model that made it.
+        vectors: the dataset of vectors.
+        model: the folder of the model that made it; None: it must be named when the collection is opened.
         weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
         stemmer: language of BM25's words; None: words as they are.
         prompt_name: the model's prompt before each query; None: its prompt of queries.
@@ -105,7 +106,7 @@ def write_collection(
 
 
 def read_settings(folder: str) -> SearchSettings:
-    """Return the settings of search.json, with its paths joined to the folder; without the file, name only the dataset.
+    """Return the settings of search.json, with its paths joined to the folder; without the file, only the dataset.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -132,12 +133,12 @@ class Collection:
 
     Attributes:
         folder: the folder of the first collection, as it was given.
-        folders: those of all collections that are searched together.
+        folders: the folders of all collections that are searched together.
         model: the model's folder; None if only BM25 can search.
         weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
-        words: what BM25 compares of a text.
+        words: returns the words that BM25 compares of a text.
         prompt_name: the prompt before each query in searches that name none; None: the model's prompt of queries.
-        options: the options that made the vectors, by name.
+        options: the options with which the first collection's vectors were made, by name.
         texts: the rows of all collections.
     """
 
@@ -209,7 +210,7 @@ class Collection:
 
     @property
     def num_texts(self) -> int:
-        """Number of texts; of chunks, where documents are cut."""
+        """Number of texts, or of chunks if documents are cut into chunks."""
         return self.texts.num_rows
 
     @property
@@ -292,7 +293,7 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
-        """Return what `search` does as rows and scores, whose hits `texts.hits` reads."""
+        """Search as `search` does, but return rows and scores; `texts.hits` reads the hits of these."""
         asked = check_queries(queries)
         weight = self.weight if weight is None else weight
         if top < 1:
@@ -368,7 +369,7 @@ class Collection:
 
 
 def _place(path: str) -> str:
-    """Return a path that is the same however it is written."""
+    """Return the canonical form of a path, to detect a collection that is given twice."""
     return path if storage.is_remote(path) else str(Path(path).resolve())
 
 

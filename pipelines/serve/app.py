@@ -87,7 +87,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     for name, field in typing.get_type_hints(SearchRequest).items()
     for hint in [next((kind for kind in typing.get_args(field) if kind is not type(None)), field)]
 }
-"""Of each parameter of a search, the function that reads it."""
+"""The function that parses each parameter of a search."""
 
 
 def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str
 
 
 async def refused(request: HttpRequest, error: Exception) -> Response:
-    """Answer an address or a method that there is not."""
+    """Answer an HTTP error, such as an unknown address or method."""
     assert isinstance(error, HTTPException)
     message = {404: "no such address: see /api/search and /api/collection", 405: "only GET is answered"}
     line = message.get(error.status_code, error.detail)
@@ -114,12 +114,12 @@ async def refused(request: HttpRequest, error: Exception) -> Response:
 
 
 async def unusable(request: HttpRequest, error: Exception) -> Response:
-    """Answer a request that cannot work."""
+    """Answer a request whose parameters cannot be used."""
     return JSONResponse({"error": one_line(error, 300).removeprefix("--")}, status_code=400)
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:
-    """Answer when the collection is damaged, or because of a bug, whose traceback is on the terminal alone."""
+    """Answer a search that failed: a damaged collection, or a bug, whose traceback only the terminal shows."""
     if isinstance(error, EXPECTED):
         print(f"clearspan serve: {one_line(error)}", file=sys.stderr)
         return JSONResponse({"error": one_line(error, 300)}, status_code=500)

@@ -32,7 +32,7 @@ PASSAGE = 260
 HEADINGS = (*TITLES, "name")
 """Fields that can be the heading of a hit."""
 UNUSUAL = (*HEADINGS, *IDS, *LINKS)
-"""Fields by which few filter."""
+"""Fields that are rarely filtered by, and make no example of a filter."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ class SearchRequest:
         q: the query.
         top: number of hits of each system.
         where: a filter over kept fields.
-        weight: the model's weight beside BM25; None: the collection's own.
-        length: at most this many characters of each text are answered.
+        weight: the model's weight against BM25; None: the collection's own.
+        length: characters of each text to return, at most.
     """
 
     q: str
@@ -77,7 +77,7 @@ class SideBySide:
 
     def __init__(self, collection: Collection, weight: float | None) -> None:
         self.collection = collection
-        # A collection that is best searched by one of both says nothing about both.
+        # A collection whose weight selects the model alone, or BM25 alone, has no weight for both together.
         own = collection.weight if 0 < collection.weight < 1 else HYBRID_WEIGHT
         self.weight = own if weight is None else weight
         self.num_searches = 0
@@ -85,15 +85,15 @@ class SideBySide:
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
-        found = {key: name for key, name, _ in self.systems() if key != "both"}
+        names = {key: name for key, name, _ in self.systems() if key != "both"}
         missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
-        why = [f" alone ({line})" for key, line in missing.items() if key not in found]
-        by = " and ".join(found.values()) + "".join(why)
+        why = [f" alone ({line})" for key, line in missing.items() if key not in names]
+        by = " and ".join(names.values()) + "".join(why)
         return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
 
     @property
     def chosen(self) -> str | None:
-        """Return the key of the system that search.json chooses, as adapt's folder does; None without that file."""
+        """Return the key of the system that the collection's search.json selects; None without that file."""
         if not storage.exists(storage.join(self.collection.folder, SETTINGS)):
             return None
         weight = self.collection.weight
@@ -194,7 +194,7 @@ def example(fields: Mapping[str, Any]) -> str:
     return ""
 
 
-def described(hit: Hit, found: Set[str], words: WordFunction, length: int) -> dict[str, Any]:
+def described(hit: Hit, query_words: Set[str], words: WordFunction, length: int) -> dict[str, Any]:
     """Return a hit as JSON.
 
     `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters
@@ -202,13 +202,14 @@ def described(hit: Hit, found: Set[str], words: WordFunction, length: int) -> di
     first, as positions in characters.
 
     Args:
-        found: the query's words. words: what BM25 compares of a text.
+        query_words: the query's words, as BM25 compares them.
+        words: returns the words that BM25 compares of a text.
     """
     described = dataclasses.asdict(hit)
     title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)
-    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), found, words) if title else []}
+    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), query_words, words) if title else []}
     if hit.text is not None:
-        marks = marked(hit.text, found, words)
+        marks = marked(hit.text, query_words, words)
         start, end = passage(hit.text, marks, length)
         text = hit.text[start:end]
         marks = [(first - start, last - start) for first, last in marks if start <= first and last <= end]

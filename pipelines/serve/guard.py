@@ -1,13 +1,13 @@
 """Guard of the server: it answers only requests that its own page sends to one of its own names.
 
-A web page of another site can make the browser of whoever reads it send requests to 127.0.0.1. Two checks keep it from
-reading the collection:
+A page of another site can make its reader's browser send requests to 127.0.0.1. Two checks keep that page from reading
+the collection:
 
-- the Host header must be a name of this server. A site whose name is made to lead to 127.0.0.1 (DNS rebinding) has its
-  own name there;
-- a request that says that it comes from another site (Origin, Sec-Fetch-Site) is refused. A link to the page is not.
+- the Host header must be a name of this server. A site whose DNS name points to 127.0.0.1 (DNS rebinding) sends its own
+  name;
+- a request whose headers name another site (Origin, Sec-Fetch-Site) is refused. A link to the page is allowed.
 
-Every answer forbids the browser to load anything from elsewhere, and other sites to embed it.
+The headers of every answer forbid the browser to load anything from elsewhere, and other sites to embed the page.
 """
 
 import ipaddress
@@ -41,7 +41,7 @@ def name_of(host: str) -> str:
 
 
 def names_of(host: str) -> set[str] | None:
-    """Return the names by which a server on `host` may be called; None: any IP address, where it listens on all."""
+    """Return the names that a server on `host` answers to; None, if it listens on all addresses: any IP address."""
     return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
 
 
@@ -54,7 +54,7 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """The application behind these checks.
+    """ASGI middleware: makes these checks before the application answers.
 
     Args:
         names: as `names_of` returns them.
@@ -79,7 +79,7 @@ class Guard:
         await (refusal if problem else self.app)(scope, receive, send_safely)
 
     def problem(self, headers: Headers, is_page: bool) -> str | None:
-        """Return why a request is refused, in a line; None if it is not.
+        """Return the reason to refuse a request, in one line; None to answer it.
 
         Args:
             is_page: the request is for the page itself, to which other sites may link.

@@ -2,7 +2,7 @@
 
     text -> spans of the words that the query has -> the stretch of `width` characters with most of these words
 
-Stop words, of the stemmer's language or of English, mark nothing, unless the query has no other words.
+Stop words (of the stemmer's language, else of English) are not marked, unless the query has no other words.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from clearspan.common.stemming import PLAIN, WordFunction
 from clearspan.common.words import places
 
 Span = tuple[int, int]
-"""First character of a stretch of text, and the one after its last."""
+"""(start, end) of a stretch of text, in characters."""
 REACH = 24
 """Number of characters within which an end of a passage moves to the end of a word."""
 
@@ -28,10 +28,10 @@ def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     return {compared for word in telling for compared in words(word)}
 
 
-def marked(text: str, found: Set[str], words: WordFunction = PLAIN) -> list[Span]:
-    """Return where a text has words that `telling_words` returns, in order; words without a space between are one."""
+def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
+    """Return the spans of a text's words that are query words (`telling_words`), in order; join adjacent ones."""
     spans = places(text)
-    same = {word for word in {text[start:end] for start, end in spans} if not found.isdisjoint(words(word))}
+    same = {word for word in {text[start:end] for start, end in spans} if not query_words.isdisjoint(words(word))}
     marks: list[Span] = []
     for start, end in spans:
         if text[start:end] in same:
@@ -42,10 +42,10 @@ def marked(text: str, found: Set[str], words: WordFunction = PLAIN) -> list[Span
 
 
 def passage(text: str, marks: list[Span], width: int) -> Span:
-    """Return the stretch of at most `width` characters of a text with most different marked words, then most marks.
+    """Return the stretch of at most `width` characters with the most distinct marked words, then the most marks.
 
-    A quarter of the width is left for the words around them. Of equal stretches the first is taken; without marks it is
-    the text's beginning. Both ends are between words where a space is near.
+    A quarter of the width is left for the words around the marks. Of equal stretches, take the first; without marks,
+    the beginning of the text. Both ends are moved between words where a space is near.
     """
     if len(text) <= width:
         return 0, len(text)
@@ -64,7 +64,7 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
             inside[word] -= 1
             if not inside[word]:
                 del inside[word]
-        else:  # a mark that is longer
+        else:  # the mark itself is longer
             last = first + 1
     if not end:
         return 0, _back_to_space(text, width, 0)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from clearspan.pipelines.errors import PipelineError
 
 WAIT_S = 2
-"""Seconds for which the end waits for a running search."""
+"""Seconds that the shutdown waits for a running search."""
 LONGEST = 32_768
 """Bytes of the first line and the headers of a request. A query of 2,000 characters needs up to 18,000."""
 
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+        if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
             yield
             return
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""Chunks of long texts, which a model reads whole: runs of whole sentences of at most so many tokens.
+"""Chunks of long texts, short enough for a model to read whole: runs of sentences of at most `size` tokens.
 
     text -> sentences (`segmentation`) -> one longer than a chunk: words -> runs of at most `size` tokens
     [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the one before
@@ -20,7 +20,7 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 """Function of texts that returns the number of tokens of each, without special tokens."""
 WORD = re.compile(r"\S+")
 SURE = 0.9
-"""A text that takes less than this part of the room is not counted again with what is put before it."""
+"""A text with fewer tokens than this fraction of the allowed number is not counted again with prompt and title."""
 
 
 class Chunker:
@@ -30,8 +30,8 @@ class Chunker:
         count: counts the tokens of texts.
         size: most tokens of a chunk.
         overlap: most tokens of the sentences with which a chunk repeats the end of the one before.
-        limit: most tokens that the model reads, what is before a chunk included; None for any number.
-        language: that of the texts, for their sentences.
+        limit: most tokens that the model reads, including what is put before a chunk; None: no limit.
+        language: the language of the texts, for splitting sentences.
     """
 
     def __init__(self, count: Count, size: int, overlap: int, limit: int | None, language: str = "en") -> None:
@@ -71,7 +71,7 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return the sentences of each text with their numbers of tokens; of one with more than its room the words."""
+        """Return the sentences of each text with their numbers of tokens; a sentence that does not fit as words."""
         sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
         long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
         words = [[part for span in row for part in _words(text, span)] for text, row in zip(texts, long, strict=True)]
@@ -102,7 +102,7 @@ class Chunker:
             first = again
 
     def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
-        """Return the chunks with those halved, at a space if there is one, that are longer than a chunk may be."""
+        """Return the chunks; halve those that are too long, at a space if there is one, until all fit."""
         while True:
             placed = [(row, span) for row, spans in enumerate(made) for span in spans]
             parts = [texts[row][start:end] for row, (start, end) in placed]

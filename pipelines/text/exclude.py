@@ -235,7 +235,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
 
 
 def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
-    """Return whether each of these lines, but for a header, begins with a label, and whether each ends with one."""
+    """Return whether each of these lines, except a header, begins with a label, and whether each ends with one."""
     words = [line.split(" ") for line in filter(None, map(str.strip, lines))]
     words = words[1:] or words
     before, after = (all(_LABEL.fullmatch(row[place]) for row in words) for place in (0, -1))

@@ -70,7 +70,7 @@ class NamedFilter:
 
     @property
     def prefix(self) -> str:
-        """The beginning of its reasons: the name without its module, and a low line."""
+        """The beginning of its reasons: the name without its module, and an underscore."""
         return f"{self.name.rpartition(':')[2]}_"
 
     @property
@@ -98,13 +98,13 @@ class NamedFilter:
         return "" if kept else f"{self.prefix}{reason}" if reason else self.prefix.removesuffix("_")
 
     def described(self) -> dict[str, str | int]:
-        """Return what a dataset's fingerprint says of it."""
+        """Return the filter's entry in a dataset's fingerprint."""
         return {"name": self.name, "version": self.version}
 
 
 @functools.cache
 def text_filter(name: str) -> NamedFilter:
-    """Return the filter of a name, or the one that a user names as `module:name`: a function, or a class of such.
+    """Return the filter of a built-in name or of `module:name`: a function, or a class whose instances are called.
 
     Raises:
         ValueError: there is none. The message begins with the name.
@@ -112,9 +112,9 @@ def text_filter(name: str) -> NamedFilter:
     if name not in FILTERS and not plugins.is_spec(name):
         raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or module:name for one of your own")
     spec = FILTERS.get(name, name)
-    found = plugins.load_function(spec, "a filter of texts (a function of a document)")
+    loaded = plugins.load_function(spec, "a filter of texts (a function of a document)")
     try:
-        function = found() if inspect.isclass(found) else found
+        function = loaded() if inspect.isclass(loaded) else loaded
     except Exception as error:  # the user's code may raise anything
         what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
         raise PluginError(f"{spec}: raised {what} when called without arguments") from None

@@ -1,4 +1,4 @@
-"""Packing: join consecutive sentences of a text into pieces of at most a limit of tokens; slice longer sentences.
+"""Packing: join consecutive sentences of a text into pieces of at most `limit` tokens; slice longer sentences.
 
     sentences of a text -> length of each, at the start of a piece and within one -> as many together as fit
                         -> token ids of the joined text; a single sentence that is too long -> slices of its ids
@@ -24,9 +24,15 @@ Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Future examples: for each, the text that its id is a hash of, its sentences as lines, its source and its tokens.
+    """Texts that become examples.
 
-    `num_cut`: the sentences that were sliced. `groups`: the group of each text's example, where rows have some.
+    Attributes:
+        names: the text that each example's id is a hash of.
+        lines: the sentences of each, as lines.
+        sources: the source of each.
+        tokens: the token ids of each.
+        num_cut: number of sentences that were sliced.
+        groups: the group of each text's example, if rows have groups.
     """
 
     names: Sequence[str]

@@ -4,8 +4,8 @@
 
 The expected fraction of equal numbers in two sketches is the Jaccard similarity of the two sets of n-grams. Sketches
 are those of Dahlgaard, Knudsen and Thorup, "Fast Similarity Sketching" (FOCS 2017): in each round, every n-gram draws a
-place and a number; a place keeps the smallest number of the first round that reaches it. They take time in the number
-of n-grams, not times the number of places, and vary as little as with a hash function for each place.
+place and a number; a place keeps the smallest number of the first round that reaches it. Their cost grows with the
+number of n-grams, not with this times the number of places, and their variance is that of a hash function per place.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from clearspan.shards import keyed
 
 NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
-"""Words of an n-gram, and those of one with a letter of a script without spaces, where each letter is a word."""
+"""Words of an n-gram, and of an n-gram with letters of a script without spaces, where each letter is a word."""
 COLUMN = "sketch"
 """Column of sketches attached to a batch (`pipelines.attached`), (n, NUM_HASHES) int64."""
 LOWEST = 0.5
@@ -26,7 +26,7 @@ LOWEST = 0.5
 VERSION = f"1.{NORMALIZATION}"
 """Version of the sketches and of the words that they compare, part of a dataset's fingerprint."""
 DISTINCT_FROM = 16
-"""The round that drops repeated n-grams. Sets of many are finished by then; those of few would take every round."""
+"""The round that drops repeated n-grams. Large sets are finished by then; small ones take many rounds."""
 _EMPTY = np.iinfo(np.int64).max
 _FACTORS, _TERMS = (keyed.draw(np.array([seed]), np.arange(1, 2 * NUM_HASHES + 1)) for seed in (1, 2))
 _FACTORS |= 1

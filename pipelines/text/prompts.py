@@ -4,8 +4,8 @@
     --prompt-name NAMES ────────────────────────┼──> a prompt for each column ──> prompt + text -> token ids
     --prompt TEXT ──────────────────────────────┘
 
-A prompt is tokenized together with its text, so that the ids are those that the model sees later. It is part of nothing
-else: ids of examples, duplicates and excluded texts are of the text alone.
+A prompt is tokenized together with its text, so that the ids are those that the model sees later. It affects nothing
+else: example ids, deduplication and --exclude use the text alone.
 """
 
 import json
@@ -40,6 +40,6 @@ def model_prompts(folder: str) -> Prompts:
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
-    """Return the prompt of each column: one prompt is for all, the second also for those after it."""
+    """Return the prompt of each column: the prompts in order, and the last one for all columns after it."""
     given = (*prompts, *[prompts[-1]] * len(COLUMNS)) if prompts else ("",) * len(COLUMNS)
     return dict(zip(COLUMNS, given, strict=False))

@@ -1,14 +1,15 @@
-"""Pairs that lie in a text's own structure, where no field is a title.
+"""Pairs from the structure of a text, for records without a title field.
 
     headings     "# Owls", and the text below it up to the next heading: (heading, section)
                  without headings: (first line, all that follows)
     sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
-Headings are those of Markdown, read by its own parser, so that a comment in code is none; in a text that is not
-Markdown by its marks they are lines that a row of equal signs underlines (reStructuredText), where # begins a comment
-in a piece of code. The passages
-are runs of whole sentences; which sentence is taken out of one is drawn by a hash of the passage, so that it is the
-same in every run: the inverse cloze task (Lee et al. 2019, section 4).
+Headings are those of Markdown, as a parser of Markdown finds them: a # comment in a code block is not a heading. If a
+text does not look like Markdown (`_is_markdown`), its headings are lines that a row of one sign underlines, as in
+reStructuredText, where # at the start of a line usually begins a comment in code.
+
+Passages are runs of whole sentences. The sentence that is taken out of a passage is drawn by a hash of the passage, so
+that it is the same in every run: the inverse cloze task (Lee et al. 2019, section 4).
 """
 
 import functools
@@ -29,7 +30,7 @@ LONGEST_FENCE = 4
 PASSAGE_WORDS = 128
 """A passage ends with the sentence in which it reaches this many words."""
 FEWEST_WORDS = 4
-"""A shorter sentence asks for nothing in particular."""
+"""A shorter sentence is too unspecific for a query."""
 
 
 def headings(text: str) -> list[tuple[str, str]]:
@@ -37,17 +38,17 @@ def headings(text: str) -> list[tuple[str, str]]:
     is in no pair. Without any heading, return its first line and the rest; [] if one of them is empty.
     """
     lines = text.splitlines()
-    found = _marked(lines)
-    if not found:
+    marked = _marked(lines)
+    if not marked:
         first, _, rest = text.strip().partition("\n")
         return [(first.strip(), rest.strip())] if rest.strip() else []
-    ends = [begin for _, begin, _ in found[1:]] + [len(lines)]
-    pairs = [(title, "\n".join(lines[start:end]).strip()) for (title, _, start), end in zip(found, ends, strict=True)]
+    ends = [begin for _, begin, _ in marked[1:]] + [len(lines)]
+    pairs = [(title, "\n".join(lines[start:end]).strip()) for (title, _, start), end in zip(marked, ends, strict=True)]
     return [(title, section.strip()) for title, section in pairs if title and _words(section)]
 
 
 Heading = tuple[str, int, int]
-"""A heading, the number of its first line, and that of the first line below it."""
+"""(heading, number of its first line, number of the first line below it)."""
 
 
 def _marked(lines: Sequence[str]) -> list[Heading]:
@@ -60,7 +61,7 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
             heading = (" ".join(tokens[number + 1].content.split()), start, end)
             if token.markup.startswith("#"):
                 marked.append(heading)
-            elif end - start == 2:  # a longer one is a paragraph above a line
+            elif end - start == 2:  # a longer one is a paragraph, not a title
                 titled.append(heading)
     underlined = _underlined(lines)
     if _is_markdown(lines, tokens, len(underlined)):
@@ -93,9 +94,10 @@ def _markdown() -> "MarkdownIt":
 
 
 def _underlined(lines: Sequence[str]) -> list[Heading]:
-    """Return the underlined headings of a text, as in reStructuredText: a line alone, with a row of one sign below it
-    that is as long (of = and - of any length), and perhaps the same above. Return [] if a row of ~ is none of these,
-    and so fences code.
+    """Return the underlined headings of a text, as in reStructuredText.
+
+    A heading is a line by itself with a row of one sign below it, at least as long as the line (of = and - any length),
+    and perhaps the same row above it. Return [] if a row of ~ belongs to no heading: it then fences code.
     """
     found, last = list[Heading](), -1
     for number, line in enumerate(lines):

@@ -171,7 +171,7 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
 
 class Tokenization:
     """Tokenization of texts, with exactly the ids of transformers' tokenizer with `add_special_tokens=False` and
-    `split_special_tokens=True`: a special token that a text spells out is text, unless a prompt spells out one.
+    `split_special_tokens=True`: a special token in a text is ordinary text, unless a prompt contains a special token.
 
     Args:
         data: the bytes of tokenizer.json.

@@ -3,8 +3,8 @@
     text -> `comparable` -> words joined by spaces -> prefix sums over their bytes -> the hash of any run of words
 
 A word is a run of letters and digits; everything else separates words. In scripts without spaces between words
-(`common.scripts`) each letter is a word, and vowel signs separate. In other scripts, such as Devanagari, vowel signs
-belong to the word. A letter says less than a word, so n-grams with such letters are longer.
+(`common.scripts`) each letter is a word, and vowel signs separate words. In other scripts, such as Devanagari, vowel
+signs belong to the word. A letter says less than a word, so n-grams with such letters are longer.
 """
 
 import functools
@@ -99,7 +99,10 @@ def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
 
 @functools.lru_cache(1 << 12)
 def _left(mark: str) -> str:
-    """Return a mark that composes with no letter if it is part of a word; others become spaces."""
+    """Return the replacement of a mark that NFKC left beside its letter.
+
+    It is nothing for a vowel point of Hebrew or Arabic, the mark itself if it is part of a word, and else a space.
+    """
     if unicodedata.combining(mark) in _POINTS:
         return ""
     return mark if unicodedata.category(mark) in ("Mn", "Mc") and not is_unspaced(mark) else " "
@@ -129,13 +132,13 @@ def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
 class WordHashes:
     """The words of a text, and hashes of runs of words from prefix sums over the text's bytes.
 
-    The hash of bytes a..b is `shards.rolling`'s of the bytes, each plus 1, mixed.
+    The hash of a run of bytes is the rolling hash (`shards.rolling`) of the bytes plus 1, with its bits mixed.
     """
 
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read a text, or several, each from a line of its own: no word or contraction goes on in the next."""
+        """Read one text, or several as lines of one: n-grams may span two of them, words and contractions do not."""
         self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:

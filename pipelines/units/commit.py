@@ -56,8 +56,10 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return the results by unit, in order, of the units that are done, or have done their first stage (STAGED): their
-    shards have the right sizes, and their other files are unchanged. The reader of a shard checks its bytes.
+    """Return the results of the units that are done, or whose first stage is done (STAGED), by unit, in order.
+
+    A unit counts as done if its shards have the right sizes and its other files are unchanged. The bytes of a shard are
+    checked when it is read.
     """
     units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
     sizes = storage.file_sizes(job.staged_folder if stage == STAGED else job.folder)

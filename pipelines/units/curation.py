@@ -71,8 +71,9 @@ class Curation:
         return bool(self.reasons) or self.is_linked
 
     def held_out(self, sides: np.ndarray) -> np.ndarray:
-        """Return the mask of held-out examples, (n,) bool, by the upper bits of what decides (`keys.sides`): equal
-        texts, and examples of one group, whose ids share these bits, are on the same side.
+        """Return the mask of held-out examples, (n,) bool, by the upper bits of their hashes (`keys.sides`).
+
+        Equal texts are on the same side, and so are examples of one group, whose ids share these bits.
         """
         below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
         is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below
@@ -80,7 +81,7 @@ class Curation:
 
 
 def held_out_share(manifest: Manifest) -> str:
-    """Return what share of a dataset is held out, beside what was asked; "" for a dataset without a held-out part."""
+    """Return a line with the held-out part of a dataset and the fraction that was asked for; "" without such a part."""
     asked, held = manifest.fingerprint["options"].get("holdout_fraction"), manifest.counts["filtered"].get("held_out")
     if not asked or held is None:
         return ""

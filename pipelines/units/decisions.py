@@ -44,8 +44,8 @@ ROW = np.dtype("<u4")
 NUMBER = np.dtype("<u8")
 
 Decide = Callable[[np.ndarray, Curation], tuple[np.ndarray, np.ndarray]]
-"""Function of entries (n,) in plan order, among them all of each of their keys. It returns the positions of those on
-which there is something to tell their units, (m,) int64, and what, (m,)."""
+"""Function of entries (n,) in plan order, which include all entries of each of their keys. It returns the positions of
+the entries whose units get an answer, (m,) int64, and the answers, (m,)."""
 
 
 def staged(job: Job, unit: int) -> UnitResult:
@@ -77,7 +77,7 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices, by the entries of all units that take most."""
+    """Return the number of slices that keeps each below SLICE_BYTES, even of the largest sort of entries."""
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
         if (entries := name.partition("-")[0]) in totals:
@@ -118,19 +118,19 @@ def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys (n,) KEY that equal an earlier one: their rows."""
+    """Find the keys (n,) KEY that equal an earlier one; answer with their rows."""
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands (n,) BAND that several rows share: the bands and rows."""
+    """Find the bands (n,) BAND that several rows share; answer with the bands and rows."""
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates (n,) CANDIDATE that resemble an earlier one: their rows, and what they resemble."""
+    """Find the candidates (n,) CANDIDATE that resemble an earlier one; answer with row, kept id and similarity."""
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
     answers = np.empty(len(dropped), near.DROPPED)
@@ -139,7 +139,7 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
-    """Write a unit's candidates with their codes, but for its exact duplicates, by band."""
+    """Write a unit's candidates with their codes, without exact duplicates, by band."""
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
     found = np.empty(len(entries), near.CANDIDATE)
@@ -164,9 +164,10 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write the pairs of text and name that a unit sends in an iteration, by text. The names that it uses then are in a
-    file of their own: in iteration 0 one for each row, later one for each of its groups of iteration 0 that shares a
-    text with another unit.
+    """Write the pairs of text and name that a unit sends in an iteration, by text, and the names that it uses then.
+
+    The names are in a file of their own: in iteration 0 one for each row, later one for each of its groups of iteration
+    0 that shares a text with another unit.
     """
     if iteration == 0:
         is_kept = ~_are_duplicates(job, unit, slices)
@@ -187,12 +188,12 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members (n,) MEMBER whose text occurs more than once: the smallest name of the text."""
+    """Find the members (n,) MEMBER whose text occurs more than once; answer with the smallest name of the text."""
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members (n,) MEMBER whose name is not the smallest of their text: the smallest."""
+    """Find the members (n,) MEMBER whose name is not the smallest of their text; answer with the smallest."""
     return linking.replies(part, to_all=False)
 
 
@@ -212,21 +213,21 @@ def count_groups(job: Job, unit: int, slices: int) -> None:
 
 
 def add_up(job: Job, _: int, slices: int) -> None:
-    """Write the number of rows of all units that are kept."""
+    """Write the number of kept rows of all units."""
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
     storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
-    """Write the number of rows whose group may be held out, of the groups in one slice, and the number of groups."""
+    """Write, for the groups of one slice, the number of rows that may be held out, and the number of groups."""
     part, _, _, num_groups = _eligible(job, number, slices)
     weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
     storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
-    """Write the number of rows that are kept, of their groups, and of rows whose group may not be held out."""
+    """Write three numbers: kept rows, their groups, and rows whose group may not be held out."""
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
@@ -235,7 +236,7 @@ def count_together(job: Job, _: int, slices: int) -> None:
 
 
 class Together(NamedTuple):
-    """The rows that are kept of a run, their groups, and the rows whose group is too large to be held out."""
+    """Numbers of a run's kept rows, of their groups, and of the rows whose group is too large to be held out."""
 
     rows: int
     groups: int

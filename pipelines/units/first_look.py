@@ -2,8 +2,8 @@
 
     inputs, spread over all of them -> their first records -> the kind's check -> an error if the run would fail
 
-Only a run that would take a while is looked at: a short one finds the same soon, and counts it exactly. The first
-records may be unlike the others, so that a few bad ones do not end the run, as they do at its end.
+Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
+records may be unlike the others, so a few bad ones do not end the run here, even if as many would at its end.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,7 @@ LONG_S = 5.0
 """Shortest work, by the kind's approximate rate, before which the first records are checked."""
 RECORDS = 1000
 MOST_WRONG = 0.05
-"""A larger part of the first records in a wrong encoding ends the run: unlike a header, that is not only at the
-beginning of files."""
+"""Largest fraction of the first records that may be in a wrong encoding, which unlike a header affects a whole file."""
 
 
 def check_first(

@@ -1,4 +1,4 @@
-"""The input files of a run: those that paths, folders and globs name, each once, under their common folder."""
+"""Find the input files of a run: the files that paths, folders and globs name, each once, and their common folder."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ NAMED = 3
 
 
 def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
-    """Return the common folder of the input files, and by name under it, sorted, their status.
+    """Return the common folder of the input files, and their status by name relative to it, sorted.
 
     Args:
         patterns: paths, folders and globs.

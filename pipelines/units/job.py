@@ -38,8 +38,8 @@ Entries = StrEnum(
     "HEADS KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE "
     "GROUPS TOGETHER NEAR LIMIT",
 )
-"""The data that a unit writes of its examples for decisions (the first six), and decisions. Of NAMES, SENT and
-REPLIES there are those of each iteration: sent0, sent1, ..."""
+"""The entries that units write about their examples (the first six), and decisions. NAMES, SENT and REPLIES exist for
+each iteration: sent0, sent1, ..."""
 LASTING = (Entries.TOGETHER, Entries.NEAR, Entries.LIMIT)
 """Decisions that a finished dataset keeps."""
 RECORDS = ".clearspan"

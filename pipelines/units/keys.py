@@ -3,8 +3,8 @@
 Texts are compared as `common.same_text` says: the worker attaches the hashes of an example's texts to its batch
 (`pipelines.attached`). The key of an example is 127 bits of them. The examples of a kind that attaches none, such as
 images, are compared by 127 bits of two hashes: the id, and a sum of hashes of the tokens with their positions. (Without
-tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, it
-covers those that every example has, and so not the views of a sentence.
+tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the
+sum covers those that every example has, and so not the views of a sentence.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
-    """Return what decides on which side of the held-out part an example is, (n,) uint64 of ID_BITS: the hash of its
-    text, or its id without one.
+    """Return the hashes that assign examples to training or to the held-out part, (n,) uint64 of ID_BITS: the hash of
+    each example's text, or without hashes its id.
     """
     if hashes is None:
         ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)

@@ -40,7 +40,7 @@ DROPPED = np.uint64(np.iinfo(np.uint64).max)
 SMALL, OF_WANTED = 8, 0.05
 """A group may be held out if it has at most this many rows, or at most this part of the rows to hold out."""
 MOST = 0.5
-"""The most of the groups that may be held out that are."""
+"""Largest fraction of the eligible groups that is held out."""
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return what a unit sends of texts (n,) and their groups (n,): each text and each group's name, as (m,) MEMBER."""
+    """Return the members that a unit sends, (m,) MEMBER: each text (n,), and each group's name, with the group."""
     names = np.unique(groups)
     entries = np.empty(len(texts) + len(names), MEMBER)
     entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
@@ -166,7 +166,12 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
 
 
 def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray:
-    """Return which of the groups (n,) uint64 that may be held out are, (n,) bool; all have `num_eligible` rows."""
+    """Return the mask of the eligible groups (n,) uint64 to hold out, (n,) bool.
+
+    Args:
+        wanted: number of rows to hold out.
+        num_eligible: number of rows in all eligible groups.
+    """
     chosen: np.ndarray = draws(groups) < min(MOST, wanted / max(1, num_eligible))
     return chosen
 
@@ -178,6 +183,6 @@ def draws(groups: np.ndarray) -> np.ndarray:
 
 
 def mixed(names: np.ndarray) -> np.ndarray:
-    """Return hashes of names (n,) uint64, (n,) uint64, spread evenly: names are the smallest of several hashes."""
+    """Return evenly spread hashes of names (n,) uint64, (n,) uint64; names are minima of hashes, and uneven."""
     spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
     return spread

@@ -4,9 +4,9 @@
 
 Two documents of Jaccard similarity s share a band of r numbers with probability s^r, and at least one of b bands with
 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is the largest for which
-documents at the threshold share one with a probability of 0.99 or more. A candidate is then dropped if an earlier one
-in the band that stays there is as similar as the threshold, by the estimate of `text.minhash` and less two of its
-standard deviations: pairs at the threshold itself are found too.
+documents at the threshold share one with a probability of 0.99 or more. A candidate is dropped if the band keeps an
+earlier document whose estimated similarity (`text.minhash`) is at least the threshold less two standard deviations of
+the estimate, so that pairs at the threshold itself are found too.
 
 A document is dropped only if it resembles a kept document directly. Similarity is not transitive here: chains of small
 changes would join texts that have little in common.
@@ -31,7 +31,7 @@ DESCRIBED = np.dtype([("id", "<i8"), ("code", CODE)])
 DROPPED = np.dtype([("row", "<u4"), ("kept", "<i8"), ("similarity", "<f4")])
 """A dropped row, the id of the document that it resembles, and their estimated similarity."""
 MAX_KEPT = 64
-"""The number of documents of a band that later ones are compared with: a band may hold a phrase of a whole corpus."""
+"""The most documents of a band that later ones are compared with: a common phrase puts many into one band."""
 _CHUNK = 1 << 16
 
 

@@ -1,4 +1,4 @@
-"""Numbers of records in files that are cut at lines: how many line ends are before each piece.
+"""Numbers of records in files that are cut at lines: count the line ends before each piece.
 
     a.jsonl (3 units)   0 ......... 4 MB ......... 8 MB ......... end
     Piece.lines         0           10,112         20,031
@@ -20,7 +20,7 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the units, whose pieces know the number of line ends before them in their files.
+    """Return the units with the number of line ends before each piece in its file.
 
     Args:
         root: common folder of the inputs.

@@ -21,22 +21,22 @@ from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
 ENTRIES = ".rows"
-"""Suffix of files of decisions. The reader of another output checks it: verdicts, the result of a unit."""
+"""Suffix of files of decisions, which are verified here; the readers of verdicts and of results verify these."""
 Element = tuple[int, int]
 """A slice or a unit, and the number of slices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """A round.
+    """A step over slices or units.
 
     Attributes:
         name: label of its step in Beam.
-        work: does an element; a repetition writes the same files.
+        work: does the work of an element; a repetition writes the same files.
         output: returns the path of the file that an element writes last.
         elements_of: returns the number of elements, from the job and the number of slices.
-        decides: it is only needed until all units have their verdicts.
-        is_over: returns whether its elements are not needed, as far as earlier rounds show.
+        decides: whether it is only needed until all units have their verdicts.
+        is_over: returns whether earlier rounds have made it unnecessary.
     """
 
     name: str

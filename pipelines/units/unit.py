@@ -71,7 +71,7 @@ class _Shards(ShardWriter):
 
 
 class _Collected:
-    """The data of a unit's examples that decisions need, as far as its curation uses it."""
+    """Collector of the data about a unit's examples that the decisions of its curation need."""
 
     def __init__(self, job: Job) -> None:
         curation = job.curation
@@ -267,8 +267,8 @@ def _in_turn(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tu
 def _finish(
     batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], job: Job, unit: int, spool: Path
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
-    """Write a unit's final shards, of batches with masks of their held-out examples; return the entries of those to
-    train on and of those held out.
+    """Write a unit's final shards from batches with masks of held-out examples; return the manifest's entries of the
+    shards to train on, and of those held out.
     """
     train = _Shards(spool, job.folder, job, unit)
     if not job.curation.holdout_fraction:

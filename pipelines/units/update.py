@@ -6,7 +6,7 @@
                        2. manifest.json of OUTPUT is replaced: from here on the dataset is the new one
                        3. plan.json, _done/ and the like are replaced, the old shards removed, .update/ last
 
-The numbers in the names of shards begin at 0 and at SECOND by turns, so that old and new shards have no name in common.
+Shard numbers start at 0 and at SECOND alternately, so that old and new shards have no name in common.
 Until step 2 a reader finds the old dataset, whatever is killed; a run that finds `.update/manifest.json` does the steps
 again. `.update/` of other inputs than the present ones is begun again.
 """
@@ -32,7 +32,7 @@ from clearspan.shards.manifest import SHARD_NAME, ManifestError
 
 FOLDER = ".update"
 SECOND = planning.MAX_UNITS // 2
-"""The number of the first shard of every other state."""
+"""The number of the first shard in every second version of the dataset."""
 ASIDE, ASIDE_DONE = ".replaced", ".replaced-all"
 """In FOLDER: what step 3 replaces, and a file that says that all of it has been moved there."""
 OF_INPUTS = ("unit_bytes",)

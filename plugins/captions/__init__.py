@@ -3,7 +3,7 @@
     {train,valid,test}.pkl ──> captions embedded ──> projections fitted (`ranking`) ──> ranks ──> recalls
 
 Follows SentEval's protocol. The task's main score is the mean of six recalls, three in each direction, as in DeCLUTR's
-averages. The features of the images are another network's, published as pickles, of which no code is run (`pickles`).
+averages. The features of the images are another network's. They are published as pickles, whose code never runs.
 """
 
 from pathlib import Path

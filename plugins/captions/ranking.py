@@ -77,7 +77,7 @@ class FoldRanks:
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks by the model with the best dev ranks, and the number of passes over the training rows."""
+    """The ranks by the projections with the best dev recalls, and the number of passes over the training rows."""
 
     dev: FoldRanks
     test: FoldRanks

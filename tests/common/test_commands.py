@@ -48,6 +48,7 @@ def written(module: Path, work: str) -> None:
     module.write_text(textwrap.dedent(COMMAND.format(work=work)))
 
 
+@pytest.mark.guarantee("failures-arrive")
 @pytest.mark.parametrize(
     ("work", "error", "message"),
     [

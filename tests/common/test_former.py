@@ -25,16 +25,19 @@ class Sized(Options):
     size: Annotated[int, Flag("size", "N")] = 1
 
 
+@pytest.mark.guarantee("changed-words")
 def test_an_option(gone: None) -> None:
     with pytest.raises(UsageError, match=r"^no such option: --lenght: write --size$"):
         parse(Sized, ["--lenght", "3"], prog="sized", raises=True)
 
 
+@pytest.mark.guarantee("changed-words")
 def test_a_recipe_key(gone: None) -> None:
     with pytest.raises(RecipeError, match=r"unknown key 'training.lenght': write training.max_steps$"):
         load_recipe("demo", ["data.text.path=d", "output=o", "model.path=m", "training.lenght=3"])
 
 
+@pytest.mark.guarantee("changed-words")
 def test_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, output = str(tmp_path), str(tmp_path / "out")
     with pytest.raises(SystemExit):

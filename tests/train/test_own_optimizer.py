@@ -77,6 +77,7 @@ def called(house: Path) -> list[list]:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.guarantee("own-optimizer")
 def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[str], tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     save = "training.save_steps=3"
@@ -113,6 +114,7 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
     assert re.search(message, done.stderr), done.stderr
 
 
+@pytest.mark.guarantee("own-optimizer")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

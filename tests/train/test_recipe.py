@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -159,8 +160,14 @@ def test_a_key_that_must_be_given_is_named() -> None:
         load_recipe("declutr-small", ["model.path=m", "output=o", "data.text.path=???"])
 
 
-def test_no_file_of_train_hides_another_module() -> None:
-    """`deepspeed train/run.py` puts train/ first on sys.path, where distributed.py and data/ lie."""
+def test_no_name_in_train_is_a_module_of_python_or_of_a_dependency() -> None:
+    """`deepspeed train/run.py` puts train/ first on sys.path, before run.py takes it off."""
+    names = {path.stem for path in (ROOT / "train").iterdir()}
+    assert names & {*sys.stdlib_module_names, *metadata.packages_distributions()} == set()
+
+
+def test_no_file_of_train_hides_a_module_of_the_users() -> None:
+    """run.py takes train/ off sys.path, where data/ and model/ lie."""
     code = "import runpy, sys; sys.path[0] = {!r}; runpy.run_path({!r}); print(sys.path)"
     words = [sys.executable, "-c", code.format(str(ROOT / "train"), str(ROOT / "train" / "run.py"))]
     shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout

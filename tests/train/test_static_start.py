@@ -14,11 +14,11 @@ from clearspan.shards import Dataset
 from clearspan.train import distill
 from clearspan.train.config.options import RecipeError
 from clearspan.train.export import save_model
-from clearspan.train.model.token_weights import inverse_frequencies
 from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
 from clearspan.train.recipe import load_recipe
 from clearspan.train.start.build_encoder import build_encoder
 from clearspan.train.start.static_start import rank_weights
+from clearspan.train.start.token_weights import inverse_frequencies
 from tests.conftest import exit_code
 from tests.train.conftest import TINY_MODEL
 

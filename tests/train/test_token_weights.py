@@ -12,7 +12,7 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.shards import Dataset
 from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack
 from clearspan.train.model.source import read_source
-from clearspan.train.model.token_weights import LOWEST, inverse_frequencies, resized
+from clearspan.train.start.token_weights import LOWEST, inverse_frequencies, resized
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
 from tests.train.test_gradient_caching import made

@@ -37,7 +37,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "") 
     """
     adapter: TypeAdapter[Options] = _adapter(cast(Any, section))
     try:
-        # As JSON, which has no types but these: strictly, true is no number, and a number is no text.
+        # Validated as JSON in strict mode, where true is not a number and a number is not a string.
         return adapter.validate_json(json.dumps(options, default=str), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)

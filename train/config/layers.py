@@ -18,16 +18,16 @@ from clearspan.train.config.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")
-"""The forms of a number with a fraction or an exponent; in YAML 1.1 alone, 5e-5 would be a text."""
+"""Numbers with a fraction or an exponent. By YAML 1.1 alone, 5e-5 would be a string."""
 LENGTHS = ("epochs", "max_steps")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts texts in quotes that `_Loader`, or another reader of YAML, would take for numbers."""
+    """YAML writer that quotes strings which `_Loader`, or another reader of YAML, would take for numbers."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as recipes use it: a key that is given twice is an error, 5e-5 is a number."""
+    """YAML reader for recipes: a key that is given twice is an error, and 5e-5 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -97,7 +97,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def read_layers(path: Path) -> list[dict[Any, Any]]:
-    """Return the contents of a file and of the files that it extends, the most distant one first.
+    """Return the contents of a file and of the files that it extends, from the last parent to the file itself.
 
     Raises:
         RecipeError: one of them does not exist, is not a mapping in YAML, or extends a file that extends it.
@@ -147,7 +147,7 @@ def merge(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def without_replaced(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a recipe without what a file that extends it, or all arguments together, replace as a whole.
+    """Return a recipe without the values that the layer above (a file that extends it, or the arguments) drops.
 
     A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
     `training.epochs` and `training.max_steps` the one that is set last counts.
@@ -162,7 +162,7 @@ def without_replaced(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[An
 
 
 def merge_layers(layers: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
-    """Return the mapping that files make together, the most distant one first."""
+    """Merge the contents of files, each of which overrides those before it."""
     merged: dict[Any, Any] = {}
     for layer in layers:
         merged = merge(without_replaced(merged, layer), layer)

@@ -61,10 +61,10 @@ class OptimizerConfig:
         ratio: slanted_triangular only: the peak divided by the lowest rate.
         warmup_steps: the number of steps in which the rate rises. 0: it starts at the peak, or, for slanted_triangular,
             `cut_fraction` decides.
-        embeddings: what differs for the table of token embeddings, to which a masked-LM head's decoder may be tied. The
-            embeddings of positions and types, and the normalization after them, belong to the rest.
-        heads: what differs for everything outside the encoder's base model: layers after the pooling, the masked-LM
-            head, heads of objectives, patch embeddings.
+        embeddings: options that differ for the table of token embeddings, to which a masked-LM head's decoder may be
+            tied. The embeddings of positions and types, and the normalization after them, belong to the rest.
+        heads: options that differ for everything outside the encoder's base model: layers after the pooling, the
+            masked-LM head, heads of objectives, patch embeddings.
     """
 
     type: str = ADAMW

@@ -22,7 +22,7 @@ METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation"
 DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
 GIVEN = "given/"
-"""Prefix of the metrics of the model that training begins with, if the run pools in another way than its folder."""
+"""Prefix of the metrics of the model as given, which are measured if the run pools in another way than its folder."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
 STATIC = "static"
@@ -317,7 +317,7 @@ def check(recipe: Recipe) -> None:
 
 
 def check_model(model: ModelConfig) -> None:
-    """Raise RecipeError if a model cannot begin as its options say."""
+    """Raise RecipeError for options of the model that cannot work together."""
     distills = model.init == DISTILL
     refuse(
         (not model.path and not model.config, "model: give model.path or model.config"),

@@ -54,7 +54,7 @@ def shaping(saved: Recipe, current: Recipe) -> list[str]:
 
 
 def matches(key: str, patterns: Iterable[str]) -> bool:
-    """Return whether a key is one of those that patterns stand for."""
+    """Return whether a key matches one of the patterns."""
     return any(fnmatch(key, pattern) for pattern in patterns)
 
 

@@ -9,7 +9,7 @@ from clearspan.train.config.optimizer import OptimizerConfig
 
 
 def whole(steps: float) -> int:
-    """Return the whole steps in a product that rounding made too small, such as 0.57 x 100 = 56.99999999999999."""
+    """Round a number of steps down, but not below a whole number that it misses by rounding: 0.57 x 100 = 56.999..."""
     return math.floor(round(steps, 6))
 
 
@@ -53,5 +53,5 @@ def fraction_of_peak(step: int, total: int, options: OptimizerConfig) -> float:
 
 
 def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1, but for parts with a peak of their own."""
+    """Return the learning rate of a step in 0..total - 1, for parts without a peak of their own."""
     return options.learning_rate * fraction_of_peak(step, total, options)

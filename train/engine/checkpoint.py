@@ -3,8 +3,8 @@
     recipe.yaml  inputs.json  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
     checkpoints/step-N/ (states.pt, manifest.json)       model/ (the export)
 
-Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`): any number of
-ranks loads what any number saved, at any ZeRO stage of either. A checkpoint gets its name when it is complete and on
+Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`), so that a run
+can resume on another number of ranks or at another ZeRO stage. A checkpoint gets its name when it is complete and on
 the disk. Its manifest (`common.sealed_folder`) also names the best step so far. Files are verified before they are
 loaded; if one is damaged, the checkpoint before it is used. Loading goes through torch's `weights_only` unpickler: a
 checkpoint cannot run code.
@@ -157,7 +157,7 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def choose(self, name: str | None) -> tuple[str, str]:
-        """Return (name, tag) of the undamaged checkpoint `last` or `best`; without a name, of the best one if there is.
+        """Verify and return (name, tag) of checkpoint `last` or `best`; without a name, the best one, else the last.
 
         Raises:
             CheckpointError: there is no such checkpoint.

@@ -45,7 +45,7 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 
 class Display:
-    """The progress bar of a run, or its lines.
+    """Progress display of a run: a bar on a terminal, lines elsewhere.
 
     Args:
         total: the steps of the run.
@@ -56,7 +56,7 @@ class Display:
         self.total, self.first, self.quiet = total, step, quiet
         self.step = step
         self.warm = time.perf_counter()
-        """The time after the first step, which includes start-up and is not counted."""
+        """The time after the first step; that step includes start-up and does not count for the remaining time."""
         is_hidden = quiet or not sys.stderr.isatty()
         self.bar = ProgressBar(total, "train", is_hidden, initial=step, dynamic_ncols=True, bar_format=BAR)
 

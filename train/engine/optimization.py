@@ -98,7 +98,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     Attributes:
         peaks: the highest learning rate of each parameter group, by turn.
-        members: the parameters of each parameter group, by turn; ZeRO puts a flat one in their place.
+        members: the parameters of each group, by turn; in `param_groups` ZeRO replaces them by one flat tensor.
     """
 
     def __init__(

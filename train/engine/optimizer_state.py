@@ -1,10 +1,11 @@
-"""The optimizer's state as one rank without ZeRO has it, the form in checkpoints whatever the ranks and the stage.
+"""The optimizer's whole state, as a single rank without ZeRO holds it: the form in every checkpoint.
 
     stage 0      a moment is one tensor a parameter, on every rank                     <- checkpoint
     stage 1, 2   one flat tensor a parameter group, of which each rank holds a part    <- gathered, shared out again
 
 DeepSpeed alone knows how parameters lie in the flat tensors; its public functions gather and share out a parameter's
-fp32 weights. Moments lie as weights do, so they go through the weights' place. DeepSpeed's functions for moments
+fp32 weights. Moments have the same layout, so they are copied into the place of the weights, gathered or shared out
+there, and the weights are put back. DeepSpeed's functions for moments
 (`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`) cannot be used: 0.19 links them to the moments after
 the step of the first parameter group, before the other groups have any, and a run that resumes has made no step.
 """
@@ -43,7 +44,7 @@ def whole_state(engine: Any) -> State:
 
 
 def load_state(engine: Any, saved: State) -> None:
-    """Load a whole state; the model's weights have been loaded before."""
+    """Load a whole state. Load the model's weights first: they are shared out here too."""
     if not engine.zero_optimization():
         engine.optimizer.load_state_dict(saved)
         return

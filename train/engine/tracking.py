@@ -31,8 +31,9 @@ PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L
 
 
 def flops_per_token(learner: Learner, mean_length: float) -> float:
-    """Return training FLOPs a token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B), of
-    which a third is the forward pass, and less than the other two if layers are frozen.
+    """Return training FLOPs per token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B).
+
+    A third of them is the forward pass. Frozen layers reduce the other two thirds, the backward pass.
     """
     encoder = learner.encoder
     whole = 6.0 * layer_weights(encoder) + 12.0 * encoder.num_layers * encoder.dim * mean_length

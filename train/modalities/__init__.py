@@ -63,7 +63,7 @@ class Modality(abc.ABC):
 
     @abc.abstractmethod
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values (n, views, ...) and labels (n,) int64. Only keys, (n, views) int64, may decide a random choice.
+        """Return values (n, views, ...) and labels (n,) int64. Draw random choices from `keys`, (n, views) int64, only.
 
         Raises:
             ShardError: an example cannot be decoded. The message names it.

@@ -35,7 +35,7 @@ MIN_SHARE = 1e-9
 
 @dataclasses.dataclass
 class AudioConfig(ModalityConfig):
-    """The paper's clips, without augmentation.
+    """Views of audio clips; the defaults are the paper's, without augmentation.
 
     Args:
         frames: the length of a view, in frames of 10 ms; a longer clip is cut, a shorter one padded with 0.

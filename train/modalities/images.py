@@ -32,12 +32,12 @@ CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)
 """The range of a crop's width / height, drawn uniformly on a log scale."""
 DRAWS = 4 * CROP_TRIES + 11
-"""Random numbers of a view: four a crop; whether it is mirrored, jittered, gray; four strengths; four for the order."""
+"""Uniforms of a view: 4 for each crop; mirrored, jittered, gray; 4 strengths of jitter; 4 for their order."""
 
 
 @dataclasses.dataclass
 class ImageConfig(ModalityConfig):
-    """The published views of 224 x 224 pixels.
+    """Random views of images; the defaults are the published ones of 224 x 224 pixels.
 
     Args:
         path: a local folder of a pretrained ViT that gives the initial embeddings; "": random ones.

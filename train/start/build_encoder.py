@@ -19,13 +19,13 @@ from clearspan.train.draws import seeded
 from clearspan.train.model.encoder import ATTENTION_DROPOUTS, TrainableEncoder
 from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, ModelSource, read_source
-from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.run_folder import other_tokenizer
 from clearspan.train.start.static_start import distilled, rank_weights, split, start
+from clearspan.train.start.token_weights import inverse_frequencies, resized
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
-"""Parts of the names of rates in a configuration that are not of its base model, or that drop whole layers."""
+"""Parts of the names of dropout rates that do not belong to the base model, or that drop whole layers."""
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
@@ -47,7 +47,7 @@ def set_dropout(config: PretrainedConfig, rate: float) -> None:
     """Set the rates of all dropouts of a base model in its configuration, whatever the architecture calls them.
 
     Raises:
-        RecipeError: the rate is above 0, and the configuration has none.
+        RecipeError: the rate is above 0, and the configuration has no dropout.
     """
     names = [name for name, value in vars(config).items() if "drop" in name and type(value) in (int, float)]
     inside = [name for name in names if not any(other in name for other in OTHER_DROPOUTS)]
@@ -106,7 +106,7 @@ def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) ->
 
 
 def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
-    """Return the tokenizer of a model's folder; the shards' tokenizer must extend it."""
+    """Return the tokenizer of a model's folder; raise RecipeError unless the shards' tokenizer extends it."""
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)
@@ -116,7 +116,7 @@ def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
 
 
 def _check_new_tokens(folder: Path, number: int, train: str) -> None:
-    """Raise RecipeError if tokens that a folder's model has no embeddings for would keep random ones."""
+    """Raise RecipeError if the tokenizer has tokens without a pretrained embedding, and the embeddings are frozen."""
     if number > 0 and train not in ("all", "embeddings"):
         raise RecipeError(
             f"model.train {train} freezes the token embeddings, and the shards' tokenizer has tokens for which "
@@ -126,9 +126,10 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
 
 def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
     """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
-    the folder lacks get embeddings of their own.
+    the folder lacks keep random embeddings.
 
-    A fresh transformer gets them scaled to the spread of its own, which its learning rate is meant for.
+    For a fresh transformer the embeddings are scaled to the standard deviation of its random ones, the scale for which
+    its learning rate is chosen.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
@@ -158,7 +159,7 @@ def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: 
 
 
 def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
-    """Return a model with random weights; `stated` are the recipe's options of its configuration."""
+    """Return a model with random weights; `stated` holds the options of `model.config`."""
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
     options = {key: value for key, value in ids.items() if hasattr(defaults, key)}
@@ -176,7 +177,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelCo
 
 
 def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> PreTrainedModel:
-    """Return a static model whose vectors begin as `model.init` says."""
+    """Return a static model with the initial vectors that `model.init` selects."""
     options, known = dict(recipe.model.config), None
     if recipe.model.init == DISTILL:
         teacher, rows = _teacher(Path(recipe.model.distill), tokenizer)
@@ -217,11 +218,11 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
     Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
 
     Args:
-        datasets: the shards of text in which tokens are counted for pooling `weighted`, unless the folder has weights,
-            and for `model.init`, which without shards takes the weights of `static_start.rank_weights`.
+        datasets: the text datasets in which tokens are counted, for pooling `weighted` (unless the folder has token
+            weights) and for `model.init` (without datasets, it uses `static_start.rank_weights`).
 
     Raises:
-        RecipeError: the folder or configuration gives no encoder, or the folder's tokenizer did not make the shards.
+        RecipeError: the folder or configuration gives no encoder, or its tokenizer does not fit the shards.
     """
     try:
         return _encoder(recipe, tokenizer, datasets)
@@ -236,7 +237,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Tra
     path, stated = recipe.model.path, recipe.model.config
     source = read_source(Path(path)) if path else ModelSource()
     if stated:
-        source = ModelSource(source.weights, source.table)  # nothing but the table
+        source = ModelSource(source.weights, source.table)  # only its token embeddings
     model, new_weights = _model(recipe, source, tokenizer, datasets)
     if model.config.vocab_size < num_ids(tokenizer):
         sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {num_ids(tokenizer):,} ids"
@@ -264,7 +265,7 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Tra
 def _model(
     recipe: Recipe, source: ModelSource, tokenizer: Any, datasets: Iterable[Dataset]
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Return the model, and the names of weights that the folder of a pretrained one lacks."""
+    """Return the model, and the names of the weights that a pretrained model's folder lacks."""
     stated, seed = recipe.model.config, recipe.training.seed
     if recipe.model.init != "random":
         return _started(recipe, tokenizer, datasets), []

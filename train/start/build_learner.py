@@ -1,4 +1,4 @@
-"""Build the module that DeepSpeed trains: the encoder, its objectives and patch embeddings, with the sizes of forwards.
+"""Build the module that DeepSpeed trains (encoder, objectives, patch embeddings), and size its forward passes.
 
 recipe, datasets -> tokenizer -> encoder -> objectives -> refusals -> sizes -> learner
 """

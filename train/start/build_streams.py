@@ -25,7 +25,7 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
 def build_held_out(
     recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
 ) -> HeldOutExamples | None:
-    """Return streams over the held-out examples of the datasets, a micro-batch each step; None if there are none.
+    """Return the held-out examples of the datasets, in batches that are contrasted together; None if there are none.
 
     Raises:
         RecipeError: held-out examples are of another kind than the dataset, or too few.
@@ -64,8 +64,8 @@ def build_held_out(
 def _stream(
     recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
 ) -> ExampleStream:
-    """Return the stream of a dataset. A held-out stream covers all examples, and its step is what is contrasted
-    with each other.
+    """Return the stream of a dataset. A held-out stream ignores `share`; each of its steps holds the examples that are
+    contrasted with each other.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"

@@ -61,8 +61,8 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
 
 
 def check_parts(recipe: Recipe, learner: Learner) -> None:
-    """Raise RecipeError for an objective that trains nothing of the exported model, and for options of a part that does
-    not train, or beside which nothing trains.
+    """Raise RecipeError for an objective that trains nothing of the exported model, and for optimizer options without
+    effect: those of a part that does not train, or, if every trained part has its own, the general ones.
     """
     train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
     exported = {*encoder.base.parameters(), *encoder.head.parameters()}

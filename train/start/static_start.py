@@ -5,10 +5,10 @@
     distill   each token alone through an encoder -> pooled -> centered -> PCA -> unit length;
               random vectors of unit length in the other dimensions; all times the inverse document frequency
 
-In a mean, a longer vector counts more, so that the frequencies alone make a model that finds texts by their rare words.
-The distilled vectors bring meanings, the random ones keep words apart that an encoder embeds alike. Source of the
-distillation: Model2Vec (https://github.com/MinishLab/model2vec), which prunes the vocabulary, so that its ids would not
-be those of the shards, and weights tokens by their rank in place of their counts.
+A longer vector has more weight in a mean, so inverse document frequencies alone already give a model that finds texts
+by their rare words. The distilled vectors add meaning; the random dimensions separate words that the encoder embeds
+alike. The distillation follows Model2Vec (https://github.com/MinishLab/model2vec), except that it keeps the whole
+vocabulary, since the shards hold its ids, and weights tokens by their counts in the shards, not by their rank.
 """
 
 import re
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.model.packing import SpecialTokens
-from clearspan.train.model.token_weights import PASSAGE_TOKENS
+from clearspan.train.start.token_weights import PASSAGE_TOKENS
 
 LETTERS = re.compile(r"(##|[\u0120\u2581])?[^\W_]{2,}(</w>|@@)?")
 """A token of two letters or more, with the marker of its place in a word."""
 TOGETHER = 512
-"""Number of tokens of a forward."""
+"""Number of tokens that are embedded in one forward pass."""
 
 
 @torch.inference_mode()
@@ -67,7 +67,7 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
 
     Args:
         model: `train.model.static.StaticModel` with random vectors.
-        weights: (V,), or fewer than the model has tokens: the others keep their length.
+        weights: (V,), at most one per token of the model; the other tokens keep their length.
         known: (at most V, at most h) fp32, of unit length.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]
@@ -79,7 +79,7 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
 
 
 def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
-    """Return (dimensions of all, distilled dimensions): as many distilled ones as the encoder has and the size leaves.
+    """Return (all dimensions, distilled ones): the encoder's dimensions, as far as `random_dims` leaves room for them.
 
     Raises:
         EncoderError: no dimension is left for the encoder's vectors.
@@ -91,8 +91,9 @@ def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[
 
 
 def rank_weights(vocabulary: Mapping[str, int], num_tokens: int) -> Tensor:
-    """Return inverse document frequencies, (num_tokens,) fp32, of tokens whose counts follow Zipf's law by their ids:
-    tokenizers number frequent tokens first, after special ones and single characters, which get the smallest weight.
+    """Return inverse document frequencies, (num_tokens,) fp32, estimated by Zipf's law from the order of the token ids.
+
+    Tokenizers number frequent tokens first. Special tokens and single characters get the smallest weight.
     """
     ranked = sorted(number for token, number in vocabulary.items() if LETTERS.fullmatch(token))
     chances = 1 / torch.arange(2, len(ranked) + 2, dtype=torch.float64)

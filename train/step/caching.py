@@ -48,7 +48,7 @@ class Cached:
         pooled, first: the losses' gradients with respect to this micro-batch's vectors, (N, h) each, times the number
             of micro-batches, since the step takes the mean of their gradients; None if no loss uses these vectors.
         parameters: the contrastive objectives' parameters, such as a head's, with their gradients.
-        shares: the factor of a loss over masked tokens, (), by objective.
+        shares: the factor of each masked-LM loss, (), by objective: the micro-batch's masked tokens over their mean.
     """
 
     losses: dict[str, Tensor]
@@ -81,7 +81,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
     Args:
         parts: the results of pass 1, by micro-batch.
         objectives: the turn's objectives, in their order.
-        measured: whether metrics besides losses are logged.
+        measured: whether metrics are computed in addition to losses.
     """
     contrasts = [objective for objective in objectives if isinstance(objective, ContrastiveObjective)]
     losses: dict[str, Tensor] = {}

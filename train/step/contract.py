@@ -41,8 +41,8 @@ class Setting:
         dataset: the shards, for their manifest and a sample of their examples.
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
-        attends: whether the tokens of a sequence see each other, see `Encoder`.
-        pooling: the encoder's pooling, see `Encoder`.
+        attends: whether the tokens of a sequence attend to each other, see `TrainableEncoder`.
+        pooling: the encoder's pooling, see `TrainableEncoder`.
         shrinks: whether spans shrink to fit short documents.
         prompt_tokens: the number of tokens of the prompt at the start of each text, by column.
     """
@@ -172,8 +172,8 @@ class Objective(nn.Module, abc.ABC):
             config: Config
             ...
 
-    Saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`. A built-in
-    type is the one such class of a file in `train/objectives/`, and has the file's name.
+    Saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`. Each file in
+    `train/objectives/` defines one such class, a built-in type with the file's name.
 
     Attributes:
         name, data, weight: from the recipe, see `ObjectiveConfig`.
@@ -267,7 +267,7 @@ class Objective(nn.Module, abc.ABC):
         return self.loss(encoded, context)
 
     def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
-        """Return (weighted loss, metrics by logged name); `share` multiplies the loss: the part of this rank."""
+        """Return (weighted loss, metrics by logged name); multiply the loss by `share`, see `caching.Cached.shares`."""
         loss, metrics = self.trained_loss(encoded, context)
         loss = loss * share
         named = {f"{self.name}/{key}": value for key, value in metrics.items()}

@@ -112,7 +112,7 @@ class Learner(nn.Module):
         Args:
             batches: one micro-batch, by dataset. Objectives whose dataset is missing are left out.
             cached: the result of the first pass of gradient caching (`cache`), with the step's contrastive losses.
-            measured: whether the step is logged, and so metrics besides losses and counts are computed.
+            measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)
@@ -124,7 +124,7 @@ class Learner(nn.Module):
     def losses(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[dict[str, Tensor], Metrics]:
-        """Return (each objective's weighted loss, metrics), which `forward` adds up, from one packed forward.
+        """Return (each objective's weighted loss, metrics) from one packed forward pass; `forward` adds the losses up.
 
         With `cached`, the first contrastive loss carries the gradients of all of them.
         """
