@@ -57,7 +57,6 @@ class AdaptCommand(Adapt, Command):
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "adapt"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:

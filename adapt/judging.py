@@ -43,7 +43,6 @@ class Judging(Command):
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "judge"
-    description: ClassVar[str] = __doc__
     expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]

@@ -39,7 +39,6 @@ class Questions(Command):
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "questions"
-    description: ClassVar[str] = __doc__
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]

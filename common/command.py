@@ -14,6 +14,7 @@ Compare(a=folder).run()             from Python: options checked, a `Result`
 Compare.main(["runs/a"])            from a command line: text or JSON is printed, the exit code returned
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +71,8 @@ class Command(Options, ABC):
     Attributes:
         prog: how the module is run, the beginning of its usage.
         error_prefix: the beginning of its error lines; "": as it was called.
-        description, example: the help, above and below the options.
+        description, example: the help, above and below the options. Without a description, the module's docstring: in
+            the body of a class that has a docstring of its own, `__doc__` is that one.
         expected: exceptions of work that failed, each a line for the user.
         remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
     """
@@ -99,7 +101,8 @@ class Command(Options, ABC):
             argv: None: the process's arguments.
             raises: raise UsageError for a wrong command line, in place of an exit with code 2.
         """
-        return parse(cls, argv, prog=prog or cls.prog, description=cls.description, epilog=cls.example, raises=raises)
+        description = cls.description or sys.modules[cls.__module__].__doc__
+        return parse(cls, argv, prog=prog or cls.prog, description=description, epilog=cls.example, raises=raises)
 
     @classmethod
     def main(cls, argv: Sequence[str] | None = None, prog: str = "") -> int:

@@ -74,6 +74,7 @@ from clearspan.eval.tasks.registry import FAMILIES
 PROG = "python -m clearspan.eval"
 
 _FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
+DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Evaluate(EvalOptions, Command):
     """The command `eval`."""
 
     prog: ClassVar[str] = PROG
-    description: ClassVar[str] = str(__doc__).replace("{families}", _FAMILIES)
+    description: ClassVar[str] = DESCRIPTION
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 
     def run(self) -> Result:

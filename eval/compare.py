@@ -181,7 +181,6 @@ class Compare(Command):
     """The command `compare`."""
 
     prog: ClassVar[str] = "python -m clearspan.eval.compare"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = _EXAMPLE
     expected: ClassVar[Errors] = (DataError, OSError)
 

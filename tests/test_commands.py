@@ -1,5 +1,6 @@
 """The one command `clearspan`: every step is a subcommand of it, whose help is quick."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,15 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert done.returncode == 0 and f"  clearspan {name} " in done.stdout, done.stderr
     imported = done.stdout.splitlines()[-1].split()
     assert "argparse" in imported and not HEAVY & set(imported)
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.module != PIPELINES])
+def test_help_begins_with_what_the_modules_docstring_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not with the docstring of the command's class, which `__doc__` is in its body."""
+    module = importlib.import_module("clearspan.train.run" if name == "train" else COMMANDS[name].module)
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert str(module.__doc__).splitlines()[0] in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("nearest-name")

@@ -39,7 +39,6 @@ class Distill(Command):
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "distill"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 

@@ -284,7 +284,6 @@ class Export(Command):
 
     prog: ClassVar[str] = "python -m train.export"
     error_prefix: ClassVar[str] = "train.export"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 

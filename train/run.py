@@ -39,7 +39,6 @@ class Training(Command):
 
     prog: ClassVar[str] = "deepspeed train/run.py"
     error_prefix: ClassVar[str] = "train"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = commands.continue_with("--resume", "run it again, with --resume if a checkpoint is there")

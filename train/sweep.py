@@ -27,7 +27,6 @@ class SweepCommand(Sweep, Command):
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "sweep"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:

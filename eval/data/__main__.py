@@ -30,7 +30,6 @@ class Data(Command):
     """The command `data`."""
 
     prog: ClassVar[str] = "python -m clearspan.eval.data"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = _EXAMPLE
     expected: ClassVar[Errors] = (DataError, OSError)
 

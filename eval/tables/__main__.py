@@ -31,7 +31,6 @@ class Tables(Command):
     """The command `tables`."""
 
     prog: ClassVar[str] = "python -m clearspan.eval.tables"
-    description: ClassVar[str] = __doc__
     example: ClassVar[str] = _EXAMPLE
     expected: ClassVar[Errors] = (DataError, OSError)
 
