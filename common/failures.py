@@ -50,6 +50,12 @@ def report(failure: Failure) -> None:
         print(failure.line, file=sys.stderr)
 
 
+def report_in_handler(failure: Failure) -> None:
+    """`report` from within a signal handler, without `print`, which the signal may have interrupted."""
+    if not hand_over(failure):
+        os.write(2, f"\n{failure.line}\n".encode())
+
+
 def hand_over(failure: Failure) -> bool:
     """Hand a failure to the command that started this process; return whether there is one.
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.failures import Failure, hand_over, report
+from clearspan.common.failures import Failure, report, report_in_handler
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import children_ignore_it
@@ -209,9 +209,7 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
     """End the process with exit code 1 because of a signal; rank 0 prints a line."""
     if os.environ.get("RANK", "0") == "0":
-        failure = Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}")
-        if not hand_over(failure):
-            os.write(2, f"\n{failure.line}\n".encode())  # not `print`, which the signal may have interrupted
+        report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}"))
     os._exit(1)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearspan.common.failures import channel
 from clearspan.train import run
 from clearspan.train.engine import ranks, signals
 from tests.conftest import ROOT
@@ -171,6 +172,15 @@ def test_a_signal_ends_the_ranks_first_and_hands_their_exit_code_on(launching: P
 def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
     said = signalled(launching, signal.SIGTERM, seconds=50, code=0)
     assert said == ["train: the ranks took more than 1 s to save, and were killed", "ends with 247"]
+
+
+@pytest.mark.exhaustive
+def test_that_ranks_were_killed_is_handed_over(launching: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller raises it: alone, the exit code would say nothing."""
+    with channel() as failures:
+        monkeypatch.setenv(*next(iter(failures.variables.items())))
+        assert signalled(launching, signal.SIGTERM, seconds=50, code=0) == ["ends with 247"]
+        assert [each.message for each in failures.read()] == ["the ranks took more than 1 s to save, and were killed"]
 
 
 def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(

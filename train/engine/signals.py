@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from clearspan.common.commands import continue_with
-from clearspan.common.failures import Failure, report
+from clearspan.common.failures import Failure, report, report_in_handler
 from clearspan.common.terminal import SIGNALS, end_process
 
 SAVING_S = 600
@@ -88,7 +88,7 @@ class Launcher(subprocess.Popen[bytes]):
     def _kill_ranks(self, number: int, frame: FrameType | None) -> None:
         self.killed_ranks = True
         self._signal_ranks(signal.SIGKILL)
-        os.write(2, f"\ntrain: the ranks took more than {SAVING_S} s to save, and were killed\n".encode())
+        report_in_handler(Failure("train", f"the ranks took more than {SAVING_S} s to save, and were killed"))
 
 
 def leave_to_rank_0() -> None:
