@@ -32,8 +32,8 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
-        code: the exit code: 0, or another one if the work failed although there is a result.
-        failure: the reason then, a line for the user, unless it was reported already.
+        code: the exit code: 0, or another number if the work failed although there is a result.
+        failure: the reason for the failure, one line for the user; "" if there is none, or if it was already reported.
     """
 
     code: int = 0
@@ -41,7 +41,7 @@ class Result(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return the text; "" if all was printed as it came."""
+        """Return the text; "" if the command has already printed everything."""
 
     def to_json(self) -> str:
         """Return the JSON; by default, the text."""
@@ -50,7 +50,7 @@ class Result(ABC):
 
 @dataclass(frozen=True)
 class Printed(Result):
-    """A result that is text, and JSON if the command has an option for it."""
+    """Result that holds its text and, if the command has the option `json`, its JSON."""
 
     text: str = ""
     json: str = ""
@@ -69,11 +69,13 @@ class Command(Options, ABC):
     """A command. A subclass is a frozen dataclass whose fields with a `Flag` are its options.
 
     Attributes:
-        prog: how the module is run, the beginning of its usage.
-        error_prefix: the beginning of its error lines; "": as it was called.
-        description, example: the help, above and below the options; no description: the docstring of its module.
-        expected: exceptions of work that failed, each a line for the user.
-        remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
+        prog: the words that run the module; the usage line begins with them.
+        error_prefix: the beginning of error lines; "" stands for the words with which the command was called.
+        description, example: the texts above and below the options in the help. Without a description, the help begins
+            with the docstring of the command's module.
+        expected: types of exceptions that mean that the work failed; the user sees each exception as one line.
+        remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
+            the process at once.
     """
 
     prog: ClassVar[str] = ""
@@ -97,8 +99,8 @@ class Command(Options, ABC):
         """Return the command with the options of a command line, whose positional words may stand anywhere.
 
         Args:
-            argv: None: the process's arguments.
-            raises: raise UsageError for a wrong command line, in place of an exit with code 2.
+            argv: the words of the command line; None stands for the arguments of this process.
+            raises: raise UsageError for a wrong command line, instead of exiting with code 2.
         """
         description = cls.description or sys.modules[cls.__module__].__doc__
         return parse(cls, argv, prog=prog or cls.prog, description=description, epilog=cls.example, raises=raises)

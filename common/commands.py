@@ -39,10 +39,11 @@ Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | 
 """Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
 out."""
 STARTED_BY = "CLEARSPAN_STARTED_BY"
-"""Environment variable of a process that `run_module` started: the number of the process that continues its work."""
+"""Environment variable of a process that `run_module` started: the id of the process that called `run_module`."""
 CONTINUED = "repeat the same command or call to continue"
 OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
-"""An option that is a keyword argument, as a group; or a command line, which stays."""
+"""Pattern of an option that has a keyword argument, with the option's name as its group; it also matches a command line
+in backticks, without a group, which stays unchanged."""
 
 
 class Processes:
@@ -58,7 +59,7 @@ class Processes:
         """Start a process whose output can be read, and wait for its end.
 
         Raises:
-            KeyboardInterrupt: `interrupt` was called before.
+            KeyboardInterrupt: `interrupt` was called before the start.
         """
         with self._lock:
             if self.are_interrupted:
@@ -96,7 +97,7 @@ processes = Processes()
 
 
 class CommandError(RuntimeError):
-    """A command failed. The message is its own, in one line.
+    """A command failed. The message is the one that the command reported, in one line.
 
     Attributes:
         code: the exit code.
@@ -114,7 +115,7 @@ def as_keywords(message: str) -> str:
 
 @contextlib.contextmanager
 def naming_keywords() -> Iterator[None]:
-    """Name keyword arguments in place of options in the message of an exception that passes."""
+    """Replace options by keyword arguments in the message of an exception that the `with` block raises."""
     try:
         yield
     except Exception as error:
@@ -143,8 +144,10 @@ def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]
 
 
 def continue_with(option: str, advice: str = "") -> str:
-    """Return advice on how to continue: with an option of this command, or, if `run_module` started this process, by
-    repeating the command or call that started it.
+    """Return advice on how to continue an interrupted run.
+
+    If `run_module` started this process, the advice is to repeat the command or call that started it; otherwise it is
+    `advice`, or to use `option` of this command.
     """
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
 
@@ -152,7 +155,7 @@ def continue_with(option: str, advice: str = "") -> str:
 def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
-    An interrupt is passed on to the process, which saves what it does, before KeyboardInterrupt is raised.
+    An interrupt is passed on to the process, which saves its work; then KeyboardInterrupt is raised.
 
     Args:
         quiet: print nothing.

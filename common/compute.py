@@ -3,8 +3,8 @@
     auto -> cuda if torch finds a GPU, else cpu          auto -> bf16 if the device multiplies it, else fp32
 
 A CPU multiplies bfloat16 in hardware if torch gives such products to oneDNN and the CPU has instructions for them. The
-resolved values are recorded with the result. torch is imported when a value is resolved, since help needs none. A
-machine without torch, which only starts a job for others, resolves to cpu and fp32.
+resolved values are recorded with the result. torch is imported only when a value is resolved, so that `--help` is
+quick. On a machine without torch, which only starts a job for other machines, the values are cpu and fp32.
 """
 
 import importlib.util

@@ -28,7 +28,7 @@ _CLOSED = re.compile(rb'(%b)"(?=[\t\r\n]|\Z)' % _INSIDE)
 _GOES_ON = re.compile(rb"%b\Z" % _INSIDE)
 """The rest of a line in which a quoted cell is not closed."""
 _NEEDED = re.compile(rb'["\t]')
-"""Characters, besides line breaks, for which a csv writer quotes a cell."""
+"""Characters, other than line breaks, because of which a csv writer quotes a cell."""
 _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
 """Pattern of a header whose names are all quoted, as by writers that quote every text."""
 
@@ -50,7 +50,8 @@ def parse(lines: Iterator[str], form: Form) -> list[str] | None:
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
     """Infer the form of a table from its first lines.
 
-    A form suits a row if the row then has as many cells as the first one, which must have more than one.
+    The form that suits most rows is chosen. It suits a row if the row has the same number of cells as the first row,
+    and that number is at least two.
 
     Args:
         head: the first lines, complete.
@@ -119,7 +120,7 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line, and every other line with a quote, of a text in parts."""
+    """Yield the first line of a text that comes in parts, and all later lines that contain a quote."""
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

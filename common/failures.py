@@ -1,10 +1,10 @@
-"""Failures of commands: a line on stderr or, in a process that a command of ours started, data for that command.
+"""Failures of commands: printed as a line on stderr or, in a process that `run_module` started, handed to its caller.
 
     commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
                         <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
-The caller raises the failure as an exception, so its message is printed once, by the command that the user called. A
-process that ends without a report has its exit code alone.
+The caller raises the failure as an exception, so its message is printed once, by the command that the user called. If a
+process ends without a report, only its exit code is known.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ class Failure:
     """Failure of a command.
 
     Attributes:
-        name: the command, as its lines begin.
+        name: name of the command, printed before the message.
         message: one line for the user.
-        code: the exit code: 2 for wrong usage, 1 if the work failed.
-        is_refused: the command line itself was refused, before any work.
+        code: the exit code: 2 for wrong usage, 130 if the user interrupted the command, otherwise 1.
+        is_refused: whether the command line was invalid, so that no work was done.
     """
 
     name: str
@@ -57,9 +57,9 @@ def report_in_handler(failure: Failure) -> None:
 
 
 def hand_over(failure: Failure) -> bool:
-    """Hand a failure to the command that started this process; return whether there is one.
+    """Hand a failure to the command that started this process; return False if there is none or it cannot be reached.
 
-    It may be called by a signal handler: nothing is buffered.
+    A signal handler may call this function: nothing is buffered.
     """
     if path := os.environ.get(VARIABLE):
         with contextlib.suppress(OSError):  # the caller has ended, or runs on another machine
@@ -89,7 +89,7 @@ class Channel:
         return {VARIABLE: str(self.path)}
 
     def read(self) -> list[Failure]:
-        """Return the failures so far, in their order; a line that a killed process left incomplete is left out."""
+        """Return the failures reported so far, in order, without lines that a killed process left incomplete."""
         failures = []
         for line in self.path.read_text("utf-8").splitlines():
             with contextlib.suppress(ValueError, TypeError):

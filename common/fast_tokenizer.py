@@ -30,8 +30,8 @@ from clearspan.common.ragged import Ragged, bounds
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 
 MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
-"""Most ids, and most characters of words, that `WordTokens` remembers. Characters are limited too, since a word of any
-length, such as an image in base64, may have a single id.
+"""Limits on the number of ids, and on the number of characters in words, that `WordTokens` remembers. Characters are
+limited too, since a word of any length, such as an image in base64, may have a single id.
 """
 TOGETHER = 256
 """Number of words that are tokenized as one text, to save the overhead per text."""
@@ -100,7 +100,7 @@ class FastTokenizer:
     """Tokenizer whose ids equal `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
-        tokenizer: as returned by `load`; its setting `encode_special_tokens` applies.
+        tokenizer: a tokenizer from `load_tokenizer`; its setting `encode_special_tokens` applies.
         dtype: type of the ids.
         fast: whether to try a faster method; it is not used for a tokenizer that truncates.
 
@@ -156,7 +156,7 @@ class FastTokenizer:
         return self.quick(texts) if is_proven else self.exact(texts)
 
     def agrees(self, texts: Sequence[str]) -> bool:
-        """Return whether `quick` and `exact` give ids for these texts, and the same ones."""
+        """Return whether `quick` and `exact` give equal ids for these texts; False if either cannot encode them."""
         try:
             quick, exact = self.quick(texts), self.exact(texts)
         except TokenizerError:
@@ -173,7 +173,7 @@ def _encoding() -> Iterator[None]:
 
 
 class WordTokens:
-    """Tokenization of each word once, for a tokenizer that splits at spaces first. Threads may share it.
+    """Cached tokenization of words, for a tokenizer that first splits at spaces. Threads may share an instance.
 
     Args:
         tokenizer: a tokenizer whose ids of a text are the ids of the text's words, one after the other.

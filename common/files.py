@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def file_in_way(folder: str | Path) -> Path | None:
-    """Return the file that prevents creating a folder, at its path or a parent's; None if there is none."""
+    """Return the file that occupies the path of a folder to create, or of one of its parents; None if there is none."""
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if path.exists() and not path.is_dir()), None)
 
@@ -109,7 +109,7 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing; it replaces `path` when the `with` statement ends, unless an exception ends it.
 
-    Creates the folder.
+    The folder of `path` is created if it is missing.
 
     Raises:
         OSError: the file cannot be written; the message names `path`.

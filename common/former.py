@@ -12,8 +12,8 @@ FORMER = {
 }
 """What the user wrote -> advice, the end of the error line."""
 RECORDED_POOLINGS = {"cls": "pooler"}
-"""In the record of vectors that a version before 0.1 made: the name of a pooling -> its name today. It goes
-when `cls` comes back with another meaning, since a record of both would be ambiguous.
+"""Name of a pooling, in the record of vectors that a version before 0.1 made -> the name of that pooling today. Remove
+this table when `cls` gets its new meaning: in a record, `cls` would then be ambiguous.
 """
 
 

@@ -104,11 +104,11 @@ def _is_kept(path: Path) -> bool:
 
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each row's key and bytes, (n,); with the key, no row passes for another.
+    """Return the CRC-32 of each row's key and bytes, (n,). The key is included to detect a row in the place of another.
 
     Args:
         rows: n contiguous rows.
-        keys: (n,).
+        keys: a number that identifies each row, (n,).
     """
     crcs = (zlib.crc32(row.data, key) for row, key in zip(rows, keys.tolist(), strict=True))
     return np.fromiter(crcs, np.uint32, len(keys))

@@ -42,7 +42,7 @@ class EncoderError(ValueError):
 
 @contextlib.contextmanager
 def refusing(problem: str) -> Iterator[None]:
-    """Turn an exception of any type, as libraries raise them, into an EncoderError: `problem` and its message."""
+    """Turn any exception of a library into an EncoderError whose message is `problem` and the exception's message."""
     try:
         yield
     except EncoderError:
@@ -69,8 +69,11 @@ def model_name(folder: str | Path) -> str:
 def read_json(path: Path, shape: type = dict) -> Any:
     """Return the content of a JSON file of settings.
 
+    Args:
+        shape: Python type that the top-level value must have.
+
     Raises:
-        EncoderError: the file cannot be read, or its top-level value is not a `shape`.
+        EncoderError: the file cannot be read or is not JSON, or its top-level value is not of type `shape`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -84,7 +87,7 @@ def read_json(path: Path, shape: type = dict) -> Any:
 
 
 def some(names: list[str]) -> str:
-    """Return the first three names of a list, and the number of the others."""
+    """Return a text with the first three names of a list, and the number of the remaining names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
@@ -119,7 +122,7 @@ def read_modules(folder: Path) -> list[Module]:
 
 
 def read_inference(folder: Path) -> dict[str, Any]:
-    """Return the settings in the file `INFERENCE`; empty without the file.
+    """Return the settings in the file `INFERENCE`; an empty dict if there is no such file.
 
     Raises:
         EncoderError: the model is not a sentence encoder, its default prompt is missing, or `truncate_dim` is invalid.

@@ -1,4 +1,4 @@
-"""Forms of `--model`, other than a folder, that only one command takes, and the other commands' messages about them.
+"""Forms of `--model`, other than a folder, that only one command accepts, and the messages of all other commands.
 
 static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
 hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
@@ -12,16 +12,16 @@ ELSEWHERE = {
     "NEW`, and name NEW",
     HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
 }
-"""Form -> message of a command that does not take it."""
+"""Form -> message of a command that does not accept the form."""
 
 
 def misnamed(spec: str, taken: str = "") -> str | None:
-    """Return the problem of a `--model` value and what to write instead; None if it is right for this command.
+    """Return the problem of a `--model` value and what to write instead; None if this command accepts the value.
 
-    A file or folder that exists under the whole value is never a form.
+    If a file or folder of this name exists, the value is a path and not a form.
 
     Args:
-        taken: the form that the command takes; "" for none.
+        taken: the form that the command accepts; "" for none.
     """
     form = next((form for form in ELSEWHERE if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()

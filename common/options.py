@@ -2,9 +2,9 @@
 
     min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
 
-`add_fields` gives an argparse parser the flags, `from_namespace` makes the dataclass of what was parsed,
-`from_keywords` of a user's keyword arguments. `Options` checks types, limits and choices in both cases. A field without
-a `Flag` is no option of the command, which is how a subclass leaves one out.
+`add_fields` adds the flags to an argparse parser. `from_namespace` creates the dataclass from the parsed flags,
+`from_keywords` from a user's keyword arguments; `Options` checks types, limits and choices in both cases. A field
+without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a `Flag`.
 """
 
 import argparse
@@ -31,28 +31,30 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "le": ("at most", operator.le),
     "lt": ("below", operator.lt),
 }
-"""Of each attribute of annotated_types' limits: its words in a message, and its test."""
+"""Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """The command line of a field. The field's type says what a word is read as, and its default the flag's.
+    """The option of a field on the command line. The field's type decides how a word is parsed; the field's default is
+    also the default of the option.
 
-    A tuple is a flag that may be repeated; a `Literal` names the choices; False is a switch, True a switch `--no-NAME`
-    that turns it off.
+    A field that is a tuple gives an option that may be repeated, and a `Literal` gives its choices. A bool gives a
+    switch: `--NAME` if the default is False, `--no-NAME`, which turns the field off, if the default is True.
 
     Attributes:
-        help: a phrase; a default that it does not tell is added.
-        name: the flag, if it is not the field's name.
-        parse: function that returns the value of a word, or of one name of `commas`; a ValueError says what is wrong.
-        const: the value of the flag without a word.
-        choices: those that are known only when the command runs.
-        commas: a word is several names, separated by commas.
-        many: the flag takes several words at once.
-        negatable: a switch has both forms, --NAME and --no-NAME.
-        positional: it is a word without a flag; one with a default may be left out.
-        required: it must be given although it has a default.
-        output: it names a folder to write, on this machine or an object store.
+        help: a phrase for the help; the default is appended unless the phrase contains the word "default".
+        name: the flag, if it differs from the field's name.
+        parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
+            user what is wrong.
+        const: the value if the flag is given without a word.
+        choices: the allowed values, if they are known only when the command runs.
+        commas: whether a word holds several names, separated by commas.
+        many: whether the flag takes several words at once.
+        negatable: whether a switch has both forms, --NAME and --no-NAME.
+        positional: whether the option is a word without a flag; such a word may be omitted if the field has a default.
+        required: whether the option must be given although the field has a default.
+        output: whether the value names a folder to write, on this machine or an object store.
     """
 
     help: str
@@ -71,7 +73,7 @@ class Flag:
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag`: its type without None, its type as written, and the limits of its value."""
+    """A field with a `Flag`: `type` is its type without None, `hint` its annotation, `limits` the limits of its value."""
 
     name: str
     flag: Flag
@@ -137,11 +139,11 @@ def _without_none(hint: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of a command's options. A subclass checks what fields have to do with each other in `__post_init__`.
+    """Base of a command's options. A subclass checks in `__post_init__` whether the values of its fields fit together.
 
     Raises:
-        ValueError: a value is of another type, out of its limits or no choice, or a name is given twice; the message
-            names the flag.
+        ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
+            twice; the message names the flag.
     """
 
     def __post_init__(self) -> None:
@@ -169,7 +171,7 @@ class Options:
 
 
 def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
-    """Add the flags of dataclasses to a parser: those that are required first."""
+    """Add the flags of dataclasses to a parser, required flags first."""
     fields = [field for cls in classes for field in _fields(cls)]
     for field in sorted(fields, key=lambda field: not field.required):
         parser.add_argument(field.name if field.flag.positional else field.option, **_argument(field))
@@ -245,10 +247,10 @@ def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -
     """Return the options that were parsed by the flags of `add_fields`.
 
     Args:
-        others: fields without a flag.
+        others: values of the fields that have no flag.
 
     Raises:
-        ValueError: they do not fit together; the message names the flags.
+        ValueError: the options do not fit together; the message names the flags.
     """
     given = {field.name: getattr(namespace, field.name) for field in _fields(cls)}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
@@ -256,7 +258,7 @@ def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -
 
 
 def checked(parser: Parser, cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
-    """Return `from_namespace`; options that do not fit together are `parser.error`."""
+    """Return the result of `from_namespace`; call `parser.error` if the options do not fit together."""
     try:
         return from_namespace(cls, namespace, **others)
     except ValueError as error:
@@ -292,7 +294,7 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
 
 
 def _read(field: _Field, value: Any) -> Any:
-    """Return a field's value for a keyword argument. What is no text or path stays, for the checks of `Options`."""
+    """Return a field's value for a keyword argument; leave values other than texts and paths to the checks of `Options`."""
     if not field.is_tuple:
         return _read_one(field, value)
     is_one = isinstance(value, str | bytes) or not isinstance(value, Iterable)
@@ -301,7 +303,7 @@ def _read(field: _Field, value: Any) -> Any:
 
 
 def _read_one(field: _Field, value: Any) -> Any:
-    """Return what the flag reads a text or a path as; of `commas`, a list in any case."""
+    """Return the value that the flag reads from a text or a path; always a list if the flag has `commas`."""
     if not isinstance(value, str | Path) or field.type is bool:
         return [value] if field.flag.commas else value
     read = _reader(field)
@@ -315,7 +317,7 @@ def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
     """Return the options of a command line, whose positional words may stand anywhere.
 
     Args:
-        described: what `Parser` takes: prog, description, epilog, raises.
+        described: arguments of `Parser`: prog, description, epilog, raises.
     """
     parser = Parser(**described)
     add_fields(parser, cls)

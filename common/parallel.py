@@ -1,4 +1,4 @@
-"""Run several commands at a time, so that small runs share a device that a single one would leave idle.
+"""Run several commands at a time, so that small runs share a device that a single run would leave partly idle.
 
     items -> a thread each, at most `at_once` -> `run_module`, a process each -> results in the order of the items
 

@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return the integer that the ASCII digits of a text write; unlike `int`, reject 1_0.
+    """Return the integer that a text writes in ASCII digits; unlike `int`, reject 1_0.
 
     Raises:
         ValueError: the text is not an integer.

@@ -46,7 +46,7 @@ def resolve(spec: str) -> Any:
     """Import the module of a spec and return the attribute that the spec names.
 
     Raises:
-        PluginError: the spec has another form, or there is no such module or attribute.
+        PluginError: the spec does not have the form `module:name`, or there is no such module or attribute.
     """
     if not is_spec(spec):
         raise PluginError(f"{spec}: not of the form module:name")
@@ -65,11 +65,11 @@ def load_class(spec: str, expected: Callable[..., T], what: str) -> type[T]:
     Args:
         expected: the base class that declares the contract (a `Callable` in the signature: mypy refuses an abstract
             class as `type[T]`).
-        what: the plug-in, with its article, for messages: "a kind of dataset".
+        what: noun for error messages, with its article, e.g. "a kind of dataset".
 
     Raises:
-        PluginError: it is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute that
-            `expected` annotates as `ClassVar`.
+        PluginError: the object is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute
+            that `expected` annotates as `ClassVar`.
     """
     value, contract, base = resolve(spec), cast(type, expected), _name(expected)
     if not inspect.isclass(value) or not issubclass(value, contract):
@@ -86,16 +86,16 @@ def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
 
     Args:
         expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
-        what: the plug-in, with its article, for messages: "an evaluation task".
+        what: noun for error messages, with its article, e.g. "an evaluation task".
 
     Raises:
-        PluginError: the object lacks one of them.
+        PluginError: the object lacks one of these attributes.
     """
     return check_object(resolve(spec), spec, expected, what)
 
 
 def check_object(value: Any, spec: str, expected: Callable[..., T], what: str) -> T:
-    """Return `value`, made by the function or class that `spec` names, after the check of `load_object`."""
+    """Check an object, created by the function or class that `spec` names, as `load_object` does; return the object."""
     _check_nothing_missing(
         spec, what, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
     )
@@ -106,10 +106,10 @@ def load_function(spec: str, what: str) -> Callable[..., Any]:
     """Return the function, method or other callable that a spec names.
 
     Args:
-        what: the function, with its article, for messages: "a function of a list of texts".
+        what: noun for error messages, with its article, e.g. "a function of a list of texts".
 
     Raises:
-        PluginError: it cannot be called.
+        PluginError: the object cannot be called.
     """
     value = resolve(spec)
     if not callable(value):
@@ -123,7 +123,7 @@ def load_extensions() -> None:
     They register what they define, e.g. with `shards.schema.register`. Imported modules are not imported again.
 
     Raises:
-        PluginError: one of them cannot be imported.
+        PluginError: one of the modules cannot be imported.
     """
     for name in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         _import(name, f"{VARIABLE}: {name}")

@@ -43,8 +43,10 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def model_class(config: PreTrainedConfig) -> Any:
-    """Return the auto class of transformers to load as an encoder: with a masked-LM head if the architecture has one;
-    only the encoder of T5 and its relatives; else, e.g. for decoders, the base model.
+    """Return the auto class of transformers that loads an encoder of this configuration.
+
+    It loads the model with its masked-LM head if the architecture has one, only the encoder of T5 and its relatives,
+    and the base model of all others, e.g. decoders.
     """
     if type(config) in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING:
         return AutoModelForMaskedLM

@@ -27,7 +27,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
-    """A progress bar, which stays on the screen unless it is inside another one.
+    """A progress bar, which stays on the screen unless it is inside another bar.
 
     Without a terminal, it is printed as a line every LONG_S seconds, and not at all for shorter work.
 

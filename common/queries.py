@@ -1,10 +1,10 @@
 """A file of queries: texts to search for and, if known, the text that each query should find.
 
     questions.txt      one query per line
-    questions.csv      columns query and, if known, text (the right text) or id (the right text's id in hits);
-                       .tsv and .jsonl alike
+    questions.csv      columns query and, if known, text (the right text) or id (the id that search results show for
+                       the right text); .tsv and .jsonl files have the same columns
 
-`read_queries` returns one `Query` per row. Its callers merge rows of the same query, which has several right answers.
+`read_queries` returns one `Query` per row. Callers merge rows of the same query, which then has several right answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ class Query:
 
     Attributes:
         text: the query.
-        answer_text: the text that it should find; None: unknown.
-        answer_id: the id of that text, as hits show it; None: unknown.
+        answer_text: the text that the query should find; None if unknown.
+        answer_id: the id of the text that the query should find, as search results show it; None if unknown.
         place: the file and line of the query, for messages.
     """
 
@@ -91,7 +91,7 @@ def _query(record: Mapping[str, Any], place: str) -> Query:
 
 
 def _answer(record: Mapping[str, Any], name: str, place: str) -> str | None:
-    """Return the content of a field of an answer; None if it is missing or blank. An id may be a whole number."""
+    """Return the content of the field `text` or `id`; None if it is missing or blank. An id may be a whole number."""
     value = record.get(name)
     if value is None:
         return None

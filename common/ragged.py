@@ -21,19 +21,19 @@ class Ragged:
 
     @classmethod
     def of(cls, lists: Sequence[np.ndarray], dtype: np.dtype | type) -> "Ragged":
-        """Concatenate separate arrays."""
+        """Return the lists given as separate arrays."""
         values = np.concatenate([np.empty(0, dtype), *lists]).astype(dtype, copy=False)
         return cls(values, bounds(np.array([*map(len, lists)], np.int64)))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ragged"]) -> "Ragged":
-        """Concatenate the lists of one or more parts."""
+        """Return the lists of one or more parts, one part after the other."""
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(np.concatenate([part.values for part in parts]), bounds(lengths))
 
     @classmethod
     def from_arrow(cls, column: pa.ListArray) -> "Ragged":
-        """Wrap a column of token ids of a batch, or of a slice of one."""
+        """Wrap a column of token ids of a record batch, or of a slice of a batch."""
         offsets = column.offsets.to_numpy().astype(np.int64)
         return cls(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -68,8 +68,8 @@ class Ragged:
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:
-    """Return where a run of equal values begins, (n,) bool: true for the first value, and for each that differs from
-    its predecessor.
+    """Return a mask of the values that begin a run of equal values, (n,) bool: the first value, and each value that
+    differs from its predecessor.
     """
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 

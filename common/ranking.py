@@ -37,7 +37,7 @@ class BM25:
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Index texts by their `words`. Memory holds the word numbers of all texts."""
+        """Index texts, which `words` splits into words. Memory holds the ids of all words of all texts."""
         import bm25s
         from scipy.sparse import csc_array
 
@@ -52,10 +52,12 @@ class BM25:
 
     @staticmethod
     def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: WordFunction = PLAIN) -> "csr_array":
-        """Return how often each of m queries has each word of a vocabulary, (m, len(vocabulary)) float64.
+        """Return the word counts of m queries, a sparse float64 array (m, len(vocabulary)); ignore unknown words.
 
         Args:
-            words: the function that split the texts of the vocabulary into words.
+            texts: the queries.
+            vocabulary: word -> its column.
+            words: function that splits a text into words; it must be the one that the vocabulary was made with.
         """
         from scipy.sparse import csr_array
 
@@ -68,13 +70,13 @@ class BM25:
 
 
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (m,) float64 each, such that a x scores + b has mean 0 and deviation `weight` for each query.
+    """Return a and b, (m,) float64 each: for each query, a x scores + b has mean 0 and standard deviation `weight`.
 
-    If all scores of a query are equal, up to float32 noise, they become 0: BM25's for words that no text holds, or a
-    model's for equal vectors.
+    If all scores of a query are equal, up to float32 noise, a and b are 0. Examples are BM25 scores for words that no
+    text contains, and a model's scores for equal vectors.
 
     Args:
-        scores: of m queries and n texts, (m, n).
+        scores: the scores of m queries for n texts, (m, n).
     """
     mean, deviation = scores.mean(axis=1, dtype=np.float64), scores.std(axis=1, dtype=np.float64)
     is_flat = deviation <= 10.0**-DECIMALS * np.abs(scores).max(axis=1, initial=0)

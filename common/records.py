@@ -47,7 +47,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, fields) of each row of a UTF-8 csv or tsv; `common.delimited` infers its form.
+    """Yield (number of the first line, fields) for each row of a UTF-8 csv or tsv, in the form that `form_of` infers.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -1,10 +1,10 @@
-"""The form in which two texts are compared: texts of one key are the same text.
+"""The key of a text: two texts count as the same text if their keys are equal.
 
     " The  Owl\n" ──> letter case and Unicode form (NFKC_Casefold) ──> "the owl" ──> key ──> hash
     "ＴＨＥ OWL"  ──> one space between words ─────────────────────────────────────^
 
-Deduplication, the held-out part and the tasks on held-out texts compare texts by it, and nothing else does: what is
-tokenized, shown or hashed as an id stays as it was read.
+Only deduplication, the held-out part and the tasks on held-out texts use keys. A text that is tokenized, shown or
+hashed as an id stays as it was read.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ def key(text: str, is_spaced: bool = False) -> str:
     the thirtieth. `key(key(text)) == key(text)`.
 
     Args:
-        is_spaced: the only white space in the text is a single space between words; no other is searched for.
+        is_spaced: whether the only white space in the text is known to be single spaces between words, so that no other
+            is searched for.
     """
     if text.isascii():
         folded = text.lower()

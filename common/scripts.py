@@ -15,7 +15,7 @@ UNSPACED = "".join(rf"\p{{Script={script}}}" for script in SCRIPTS)
 _SHARED = r"[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}]&&[\p{Script=Common}\p{Script=Inherited}]&&[\p{L}\p{M}]"
 """Letters and marks without a script of their own that occur with these scripts."""
 LETTERS = rf"[{UNSPACED}[[{_SHARED}]--\p{{scx=Latin}}]]"
-"""The characters of these scripts and those that they share: a set of `regex`, with its flag V1."""
+"""The characters of these scripts, and the characters that they share: a set of `regex`, with its flag V1."""
 _LETTER = regex.compile(LETTERS, regex.V1)
 
 

@@ -39,7 +39,7 @@ class FileInfo:
         return cls(path.stat().st_size, sha256(path))
 
     def difference(self, other: "FileInfo") -> str:
-        """Describe how another file differs from this one, in size or else in hash; empty if it does not differ."""
+        """Describe how another file differs from this file, in size or else in hash; "" if it does not differ."""
         if other.bytes != self.bytes:
             return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
         return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"

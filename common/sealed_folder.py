@@ -113,7 +113,7 @@ def set_aside(folder: Path) -> Path:
     """Rename a folder to the first free name of NAME.damaged, NAME.damaged-2, ..., and return the new path.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: the folder cannot be renamed.
     """
     for number in itertools.count(1):
         aside = folder.with_name(f"{folder.name}.damaged{f'-{number}' if number > 1 else ''}")

@@ -17,7 +17,8 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
     """Make a tokenizer split a special token in a text into the tokens of its characters, in place.
 
     `encode_special_tokens` suffices for models whose merges never make a special token. A Unigram or WordLevel model
-    would still find it in its vocabulary, so its entry is renamed to something that no text contains. All ids stay.
+    would still find the special token in its vocabulary, so the entry is renamed to a text that never occurs. All ids
+    stay the same.
     """
     tokenizer.encode_special_tokens = True
     special = _special(tokenizer)

@@ -1,7 +1,7 @@
 """The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
 
-BM25 takes any `WordFunction`: a function of a text, with a key that names the indexes that are kept of its words. The
-one that commands use is `Words`. Stemmers are those of Snowball, by PyStemmer (extra `search`).
+BM25 takes any `WordFunction`: a function that splits a text into words, with a key by which stored indexes of these
+words are named. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class WordFunction(Protocol):
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Everything that decides what the words of a text are: names and versions."""
+        """Names and versions of everything that decides which words a text has."""
 
     def __call__(self, text: str) -> list[str]: ...
 
@@ -56,7 +56,7 @@ class Words:
 
 
 PLAIN = Words()
-"""Words as they are."""
+"""Words in lower case, without stemming."""
 
 
 @functools.cache

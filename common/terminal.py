@@ -39,7 +39,7 @@ def version() -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control and direction characters, so that data cannot steer the terminal; those in `keep` stay."""
+    """Escape control and direction characters, so that data cannot steer the terminal; characters in `keep` stay."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
     option would change what an abbreviation means. Description and epilog are shown as written.
 
     Args:
-        raises: raise UsageError in place of printing an error and exiting with code 2.
+        raises: raise UsageError instead of printing an error and exiting with code 2.
     """
 
     def __init__(self, raises: bool = False, **options: Any) -> None:
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         """Return the error message for one or more unknown words.
 
         Args:
-            others: known options besides those of this parser, for suggestions.
+            others: known options that this parser does not have, for suggestions.
         """
         name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
         if not name.startswith("-"):
@@ -188,10 +188,13 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line. An exception might be caught on its way.
+    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line.
+
+    No exception is raised, since other code might catch it.
 
     Args:
-        name: the command. remedy: what the user can do.
+        name: the command's name.
+        remedy: advice for the user, the end of the line.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -221,18 +224,20 @@ def run(
 ) -> int:
     """Run a command, from the parsing of its options on; return its exit code.
 
-    An error for the user is one line on stderr: exit code 2 for bad usage, 1 for any other expected one. Ctrl-C is 130.
-    A reader that closes stdout is no error. Characters that the terminal's encoding lacks are escaped.
+    An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
+    other expected exceptions. A reader that closes stdout is no error. Characters that the terminal's encoding lacks
+    are escaped.
 
     OpenMP threads sleep while they wait, unless the user has set OMP_WAIT_POLICY: by default torch's threads spin at
     the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
-    imported, so `work` is what imports torch.
+    imported, so torch must not be imported before `work` is called.
 
     Processes that the work starts import nothing from the working folder (`common.working_folder`).
 
     Args:
-        expected: exceptions of work that failed.
-        remedy: if it is given, SIGINT and SIGTERM end the process at once, and a line tells it.
+        expected: types of exceptions that mean that the work failed.
+        remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
+            the process at once.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     children_ignore_it(os.environ)

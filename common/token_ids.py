@@ -1,5 +1,6 @@
-"""Token ids: a tokenizer's vocabulary size, which sets the dtype of token columns and the number of embedding rows, and
-the ids of a prompt at the start of a text.
+"""Token ids: the vocabulary size of a tokenizer, and the ids of a prompt at the start of a text.
+
+The vocabulary size decides the dtype of token columns and the number of embedding rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,17 +33,18 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
     joins with the text.
 
     Args:
-        tokenizer: as `common.fast_tokenizer.load_tokenizer` returns it, without padding.
+        tokenizer: a tokenizer from `common.fast_tokenizer.load_tokenizer`, so without padding.
     """
     ids: list[int] = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
     return ids
 
 
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
-    """Decode lists of ids, and remove the prompt at the start of each.
+    """Decode lists of ids, and remove the prompt at the start of each text.
 
-    The prompt is cut off the decoded text, since one token may hold its end and the start of the text. If decoding
-    changes the spaces of the prompt, its ids are cut off instead.
+    The prompt is removed from the decoded text, since one token may hold the end of the prompt and the start of the
+    text. If the decoded text does not begin with the prompt, because decoding changed its spaces, as many ids as the
+    prompt has are removed before decoding.
     """
     start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
     whole: list[str] = tokenizer.decode_batch(texts)

@@ -1,10 +1,10 @@
-"""Type checks of arguments and options: a value of another type than its annotation names is refused in one line.
+"""Type checks of arguments and options: a value that does not have the annotated type is refused in one line.
 
     @checked                              search(top=None)          top must be a whole number, not None
     def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
 
-`checked` does so for the parameters of a public function, `common.options` for the fields of a command's options. A
-number of numpy is a number. Bytes are neither text nor a path, and True is not a number.
+`checked` checks the arguments of a public function, `common.options` the fields of a command's options. A numpy number
+is a number. Bytes are neither a text nor a path, and True is not a number.
 """
 
 import functools
@@ -34,10 +34,10 @@ UNIONS = (types.UnionType, typing.Union)
 
 
 def conform(value: Any, hint: Any) -> Any:
-    """Return a value as the type that a hint names: a number of numpy as Python's, a tuple's items in a tuple.
+    """Return a value converted to the type that a hint names, e.g. a numpy number to a Python number.
 
     Raises:
-        TypeError: the value is of another type.
+        TypeError: the value does not have this type.
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, object):
@@ -69,7 +69,7 @@ def conform(value: Any, hint: Any) -> Any:
 
 
 def _first(value: Any, hints: Iterable[Any]) -> Any:
-    """Return the value as the first of the types that it has."""
+    """Return the value converted to the first of these types that it has; raise TypeError if it has none."""
     for hint in hints:
         try:
             return conform(value, hint)
@@ -84,12 +84,12 @@ def _is_bool_of_numpy(value: Any) -> bool:
 
 
 def _is_one(value: Any) -> bool:
-    """Return whether an iterable is no list of values: one text or one string of bytes, or a mapping."""
+    """Return whether an iterable is a single value and not a list of values: a text, bytes or a mapping."""
     return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
 
 
 def problem(name: str, hint: Any, value: Any) -> str:
-    """Return the message that a value is of another type than its hint says."""
+    """Return the message that a value does not have the type of its hint."""
     shown = "bytes" if isinstance(value, bytes | bytearray | memoryview) else " ".join(reprlib.repr(value).split())
     return f"{name} must be {' or '.join(dict.fromkeys(_words(hint)))}, not {shown}"
 
@@ -111,7 +111,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Check the arguments of a function by its annotations before it is called.
 
     Raises:
-        UsageError: (from the function that is returned) an argument is of another type.
+        UsageError: (when the returned function is called) an argument does not have the annotated type.
     """
     signature, hints = inspect.signature(function), functools.cache(typing.get_type_hints)
 

@@ -10,7 +10,7 @@ import regex
 from clearspan.common.scripts import UNSPACED
 
 VERSION = 1
-"""Version of what a word is, increased whenever that changes: part of the name of what is kept of words."""
+"""Version of the definition of a word, increased whenever it changes; part of the names of stored indexes of words."""
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}")
 _UNIT = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
@@ -22,10 +22,10 @@ def words(text: str) -> list[str]:
 
 
 def places(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of each of `words(text)`, in characters."""
+    """Return (start, end), in characters, of each word that `words(text)` returns."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of everything between spaces, in characters: words with their punctuation."""
+    """Return (start, end), in characters, of each word with its punctuation: everything between spaces."""
     return [match.span() for match in _UNIT.finditer(text)]
