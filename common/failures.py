@@ -1,7 +1,7 @@
 """Failures of commands: a line on stderr or, in a process that a command of ours started, data for that command.
 
-    commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
-                        <───────────────────────────── `Channel.read` ──────────────────────── FILE
+    child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
+                              <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
 The caller raises the failure as an exception, so its message is printed once, by the command that the user called. A
 process that ends without a report has its exit code alone.
