@@ -39,8 +39,8 @@ from clearspan.adapt.running import run_step
 from clearspan.adapt.state import read_state, with_precision
 from clearspan.adapt.steps import VERDICT, embedding, recipe_keys, steps, title
 from clearspan.common import files, terminal
+from clearspan.common.child_commands import CommandError
 from clearspan.common.command import Command, Printed, Result
-from clearspan.common.commands import CommandError
 
 PROG = "python -m adapt"
 EXAMPLE = """examples:

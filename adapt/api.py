@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.adapt.state import STATE
-from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked
 from clearspan.train.api import Overrides, assignments
 

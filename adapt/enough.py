@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 
 from clearspan.adapt.options import Adapt
-from clearspan.common.commands import UsageError
+from clearspan.common.child_commands import UsageError
 from clearspan.common.progress import counted
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.pipelines.errors import PipelineError

@@ -9,7 +9,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from clearspan.common.commands import UsageError
+from clearspan.common.child_commands import UsageError
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from clearspan.common.commands import UsageError
+from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from clearspan.common import files
+from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.common.commands import UsageError
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries

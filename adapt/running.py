@@ -6,7 +6,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import Step, title
 from clearspan.common import terminal
-from clearspan.common.commands import UsageError, run_module
+from clearspan.common.child_commands import UsageError, run_module
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 
 FOLLOWING = ("questions", "judge")

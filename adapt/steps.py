@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clearspan.adapt.enough import check_held_out
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
-from clearspan.common.commands import Option, words
+from clearspan.common.child_commands import Option, words
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
 from clearspan.shards import held_out
 

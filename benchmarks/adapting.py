@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import command, finish, machine, option
-from clearspan.common.commands import Option, run_module, words
+from clearspan.common.child_commands import Option, run_module, words
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID

@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
 from clearspan.common import terminal
-from clearspan.common.commands import CommandError, UsageError, run_module, words
+from clearspan.common.child_commands import CommandError, UsageError, run_module, words
 from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
 from clearspan.common.progress import duration

@@ -25,7 +25,7 @@ import numpy as np
 import clearspan
 from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
-from clearspan.common.commands import run_module
+from clearspan.common.child_commands import run_module
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.ranking import BM25, HYBRID_WEIGHT, first, scale_and_shift
 from clearspan.shards import Dataset

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running
-from clearspan.common import commands
+from clearspan.common import child_commands
 from clearspan.pipelines import __main__ as pipelines
 from clearspan.pipelines import run as pipeline
 from clearspan.pipelines.run import RunOptions
@@ -38,7 +38,7 @@ def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
 
 def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
     """Run a step of `adapt`; one that would use Beam, by this module."""
-    commands.run_module(HERE if module == PIPELINES else module, line, quiet)
+    child_commands.run_module(HERE if module == PIPELINES else module, line, quiet)
 
 
 def main(words: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """Failures of commands: printed as a line on stderr or, in a process that `run_module` started, handed to its caller.
 
-    commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
-                        <───────────────────────────── `Channel.read` ──────────────────────── FILE
+    child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
+                              <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
 The caller raises the failure as an exception, so its message is printed once, by the command that the user called. If a
 process ends without a report, only its exit code is known.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
-from clearspan.common.commands import processes
+from clearspan.common.child_commands import processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.commands import Option, UsageError, as_keywords, naming_keywords
+from clearspan.common.child_commands import Option, UsageError, as_keywords, naming_keywords
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError

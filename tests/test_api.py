@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.commands import UsageError, run_module, words
+from clearspan.common.child_commands import UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
@@ -92,7 +92,7 @@ def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(textwrap.dedent(code))
     caller = """
         import signal
-        from clearspan.common.commands import run_module
+        from clearspan.common.child_commands import run_module
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         run_module("interrupted", [], quiet=True)
     """

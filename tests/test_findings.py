@@ -18,7 +18,7 @@ from benchmarks.findings import __main__ as command
 from benchmarks.findings import claims, collected, datasets, page, study, systems, verdicts
 from benchmarks.findings.scales import LARGE, SCALES, SMALL, Scale
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
-from clearspan.common.commands import CommandError, UsageError
+from clearspan.common.child_commands import CommandError, UsageError
 from clearspan.eval.scores import Examples, difference, resampled
 from clearspan.train.recipe import load_recipe
 from clearspan.train.sweeps.grid import Grid, parse_axis
@@ -299,8 +299,8 @@ def test_a_tiny_study_is_prepared_then_run_without_beam_and_does_nothing_twice(
     data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "TREC", "MRPC")
     made: list[str] = []
 
-    def run(module: str, line: list[str], name: str, **_: object) -> None:
-        made.append(name)
+    def run(module: str, line: list[str], **_: object) -> None:
+        made.append(module)
         done = run_module(module, *line)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -13,7 +13,7 @@ import pytest
 from annotated_types import Ge, Gt, Lt
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.commands import UsageError, as_keywords
+from clearspan.common.child_commands import UsageError, as_keywords
 from clearspan.common.options import Flag, Options, from_keywords, parse
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.__main__ import KINDS

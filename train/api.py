@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
 from clearspan.common.typed import checked, conform, problem
 from clearspan.train import recipe as recipes
 from clearspan.train.config.options import Recipe, RecipeError

@@ -16,7 +16,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from clearspan.common import files, terminal
 from clearspan.common.allocator import keep_tensors
-from clearspan.common.commands import continue_with
+from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.failures import Failure, report

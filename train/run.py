@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
-from clearspan.common import commands, files  # noqa: E402
+from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
@@ -41,7 +41,9 @@ class Training(Command):
     error_prefix: ClassVar[str] = "train"
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
-    remedy: ClassVar[str] = commands.continue_with("--resume", "run it again, with --resume if a checkpoint is there")
+    remedy: ClassVar[str] = child_commands.continue_with(
+        "--resume", "run it again, with --resume if a checkpoint is there"
+    )
 
     overrides: Annotated[
         tuple[str, ...],
@@ -82,7 +84,7 @@ def catalog() -> Result:
 def words(options: Training) -> list[str]:
     """Return the command line of the options."""
     switches = {"resume": options.resume, "dry_run": options.dry_run, "quiet": options.quiet}
-    return [*commands.words({"recipe": options.recipe, **switches}), *options.overrides]
+    return [*child_commands.words({"recipe": options.recipe, **switches}), *options.overrides]
 
 
 def check(options: Training) -> None:

@@ -21,7 +21,7 @@ from benchmarks.findings.scales import SCALES, SMALL
 from benchmarks.findings.study import Study
 from benchmarks.report import write
 from clearspan.common import files, terminal
-from clearspan.common.commands import CommandError, UsageError
+from clearspan.common.child_commands import CommandError, UsageError
 from clearspan.common.records import DataError
 from clearspan.train.engine.ranks import name_accelerator
 

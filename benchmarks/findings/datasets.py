@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.findings.scales import Scale
 from benchmarks.findings.systems import systems
-from clearspan.common.commands import run_module
+from clearspan.common.child_commands import run_module
 from clearspan.common.files import write_text
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset

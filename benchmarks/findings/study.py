@@ -26,7 +26,7 @@ from benchmarks.findings.scales import SMALL, Scale
 from benchmarks.findings.systems import PRETRAINED, UNTRAINED, System, encoder, pretraining, recipe, systems
 from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
-from clearspan.common.commands import CommandError, UsageError, run_module
+from clearspan.common.child_commands import CommandError, UsageError, run_module
 from clearspan.common.files import write_text
 from clearspan.common.parallel import parallel_map
 from clearspan.eval import results

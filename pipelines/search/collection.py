@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from clearspan.common.commands import naming_keywords
+from clearspan.common.child_commands import naming_keywords
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts

@@ -15,7 +15,7 @@ from clearspan.adapt import running, state
 from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import STATE
-from clearspan.common.commands import CommandError
+from clearspan.common.child_commands import CommandError
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.sealed import seal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.commands import CONTINUED, CommandError, UsageError, continue_with, run_module
+from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
 from clearspan.common.failures import Failure, report
 
 
@@ -15,7 +15,8 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "stopping.py").write_text(
-        "from clearspan.common.commands import continue_with\nprint('stopped at step 3;', continue_with('--resume'))\n"
+        "from clearspan.common.child_commands import continue_with as advice\n"
+        "print('stopped at step 3;', advice('--resume'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)

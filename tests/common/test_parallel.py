@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.commands import CommandError, processes, run_module
+from clearspan.common.child_commands import CommandError, processes, run_module
 from clearspan.common.parallel import parallel_map
 
 WAITING = """import pathlib, signal, sys

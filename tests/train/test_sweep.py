@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clearspan.common.commands import CommandError
+from clearspan.common.child_commands import CommandError
 from clearspan.common.sealed_folder import seal_folder
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.options import Recipe, RecipeError

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from clearspan.common.commands import continue_with
+from clearspan.common.child_commands import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from clearspan.common.commands import continue_with
+from clearspan.common.child_commands import continue_with
 from clearspan.common.failures import Failure, report, report_in_handler
 from clearspan.common.terminal import SIGNALS, end_process
 

@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.commands import as_keywords
+from clearspan.common.child_commands import as_keywords
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import failures, files, terminal
-from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
 from clearspan.eval import results

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.commands import UsageError
+from clearspan.common.child_commands import UsageError
 from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.load import FunctionEncoder, default_name, load_encoder
