@@ -4,9 +4,9 @@ In the order of the work:
 
     options.py   the command line           fields.py      titles, ids and links, by usual names
     steps.py     the commands, in order     recipe.py      the recipe for these texts and this model
-    running.py   runs, or finds them done   state.py       adapt.json: what is finished
+    running.py   runs unfinished commands   state.py       adapt.json: what is finished
     judging.py   a command: the verdict     questions.py   a command: the user's questions, with their texts
-    outcome.py   what to take               delivery.py    the folder, ready to search
+    outcome.py   the system to take         delivery.py    the folder, ready to search
     report.py    report.html                api.py         the same from Python
 
 It drives every stage by its command, and imports all of them. The package can be called: `clearspan.adapt(...)` is the

@@ -21,16 +21,16 @@ class Adapted:
 
     Attributes:
         folder: the output folder; `report.html` in it has all scores.
-        verdict: `better`, `worse` or `no difference`: the best system with the trained model against the best that
-            needs no training.
+        verdict: `better`, `worse` or `no difference`: the best system with the trained model, compared with the best
+            system that needs no training.
         winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
-        weight: the weight of its model beside BM25: 0 for BM25 alone, None for the model alone.
+        weight: the weight of the winner's model when combined with BM25: 0 for BM25 alone, None for the model alone.
         difference: the trained system's MRR minus the untrained one's, in points; low, high: its 95 % interval.
         task: the kind of queries: `titles`, `crops` of texts without titles, or `questions`.
         num_queries: number of queries.
         num_texts: number of texts that are ranked for each query.
         mrr: MRR in percent of each system, best first.
-        others: the same figures of the verdict that did not decide, by its task, if there were questions.
+        others: task -> the same figures of the verdict that did not decide; empty without questions.
         sentence: the outcome in words.
     """
 
@@ -70,15 +70,15 @@ def adapt(
     Args:
         inputs: files, folders and globs.
         output: a new or empty folder, or the folder of the same call to continue.
-        model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that begins with its
-            vectors; None: a static encoder from the texts alone.
+        model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that is initialized
+            with the vectors of the model in FOLDER. None trains a static encoder from the texts alone.
         overrides: recipe keys to change.
         quiet: print nothing.
         options: options of `clearspan adapt --help` by their names with underscores: `fields="title,body"`,
             `holdout_fraction=0.2`.
 
     Raises:
-        UsageError: an option is unknown or cannot work, or the folder is of another call.
+        UsageError: an option is unknown or cannot work, or another call wrote the output folder.
         CommandError: a step failed; the message says why and what to do.
     """
     if unusable := options.keys() & {"dry_run", "help", "version", "input"}:

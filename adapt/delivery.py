@@ -1,7 +1,7 @@
 """Deliver the winner: DIR/model, DIR/search.json, the report and the lines of the verdict.
 
-The model is copied before the collection is embedded with it. If questions that were added change the winner, the old
-copy is replaced together with its vectors.
+The model is copied before the collection is embedded with it. If a later call adds questions and another model wins,
+the old copy is replaced together with its vectors.
 """
 
 import shlex
@@ -42,7 +42,8 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 
 
 def copy(model: Path, folder: Path) -> None:
-    """Copy a model folder to another one, unless the copy is there already; move a copy that differs out of the way."""
+    """Copy a model folder to `folder`, unless the copy is there already; first move a copy that differs out of the way.
+    """
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
 

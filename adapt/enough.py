@@ -24,7 +24,7 @@ from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
 
 NEEDED = 2 * FEWEST_TEXTS
-"""Fewest held-out texts: one half of them chooses, the other one is judged."""
+"""Fewest held-out texts: one half chooses weights and checkpoints, the other half is judged."""
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves are very likely to have enough of them."""
 LOOKED_AT = 1000
@@ -71,8 +71,10 @@ def num_first(options: Adapt, most: int) -> int:
 
 
 def check_kept(options: Adapt) -> None:
-    """Raise UsageError if the first records lack a field of --keep-fields, or it cannot be kept; inputs that cannot be
-    read pass. The command that keeps the fields would say so only after training.
+    """Raise UsageError if the first records lack a field of --keep-fields, or if the field cannot be kept.
+
+    Without this check, the command that keeps the fields would report the problem only after training. Inputs that
+    cannot be read pass.
     """
     if not options.keep_fields or not options.kept:
         return
@@ -106,7 +108,7 @@ def _is_text(record: Record) -> bool:
 
 
 def check_held_out(texts: Path) -> None:
-    """Raise DataError if a dataset has too few held-out texts for a verdict; one that is not written yet passes."""
+    """Raise DataError if a dataset has too few held-out texts for a verdict; a dataset not yet written passes."""
     if held_out.is_dataset(str(texts)):
         for picking in (True, False):
             read_dataset(held_out.folder_of(str(texts)), picking=picking)

@@ -25,7 +25,7 @@ SAMPLE = 1000
 MIXED = 0.01
 """Fraction of the bytes in deviating files above which the inputs count as a mixture."""
 KEPT = (IDS, LINKS)
-"""Usual names of the fields that a hit should show beside its title: one of each group."""
+"""Usual names of the fields that a search result should show with its title; one field is taken from each group."""
 KEPT_FILES = 16
 """Number of files in whose first records these fields are looked for."""
 NAMED = 3
@@ -38,8 +38,8 @@ class Titles:
     """The names under which inputs have titles and texts.
 
     Attributes:
-        names: the names of title and text; None without titles.
-        note: a remark for the user on how many of the first records have them; "" if all or none.
+        names: the names of title and text; None if the inputs have no titles.
+        note: a remark for the user on how many of the first records have titles; "" if all or none have.
     """
 
     names: Names | None
@@ -62,7 +62,7 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
     For inputs that cannot be read, return no titles: the command that reads them later reports the problem.
 
     Raises:
-        UsageError: some files have them, and others have none or other ones.
+        UsageError: some files have titles, and other files have none, or have them under different names.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clearspan.adapt.fields import Titles
 
 UNTRAINED = "untrained static"
-"""Name in the verdict of the static encoder before training; `eval.verdict` has the others."""
+"""Name, in the verdict, of the static encoder before training; `eval.verdict` defines TRAINED and BM25."""
 BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
 WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
@@ -119,7 +119,7 @@ class Adapt(Options):
 
     @property
     def titles(self) -> tuple[str, ...] | None:
-        """Return the names of title and text: from `--fields`, or usual names in the inputs; None: texts alone."""
+        """Return the names of title and text, from `--fields` or usual names in the inputs; None for texts alone."""
         return self.fields or self.found.names
 
     @property
@@ -154,7 +154,9 @@ class Adapt(Options):
 
     @property
     def untrained(self) -> dict[str, Path]:
-        """The models that a user could take without training, by their names in the verdict."""
+        """Folders of the models that need no training, by the name that the verdict shows: the static encoder that
+        training starts from, if this run makes one, and the given encoder, unless it is skipped.
+        """
         from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
 
@@ -167,7 +169,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def kept(self) -> tuple[str, ...]:
-        """The fields that hits show: from `--keep-fields`, or the fields with usual names in the inputs."""
+        """The fields that search results show: from `--keep-fields`, or the fields with usual names in the inputs."""
         from clearspan.adapt.fields import find_kept
 
         if self.keep_fields:

@@ -1,4 +1,4 @@
-"""Outcome of the verdicts: which of them decides, which system to take, and the model and weight that it needs.
+"""Outcome of the verdicts: the verdict that decides, the system to take, and the model and weight that it needs.
 
 The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: with fewer questions, the
 interval of a difference is wider than most differences.
@@ -19,7 +19,7 @@ class Outcome:
 
     Attributes:
         verdict: the verdict that decides.
-        other: the other verdict, if there are questions.
+        other: the verdict that does not decide; None if there are no questions.
         model: name of the winner's model; if BM25 alone wins, the name of the best untrained model.
         weight: the model's weight beside BM25: 0 for BM25 alone, None for the model alone.
     """

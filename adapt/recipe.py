@@ -20,7 +20,7 @@ NUM_EVALUATIONS = 4
 RANKED, RANKED_BY_STATIC = 900, 20_000
 """Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
-"""Keys of the static recipes for a model that already has vectors: it keeps them, with a lower learning rate."""
+"""Overrides of the static recipes for a model that already has vectors: they are kept, with a lower learning rate."""
 MOST_STEPS = 300
 """Most steps of a transformer with titles: ten minutes on two cores. Twice as many gained half a point."""
 MOST_EPOCHS = 5
@@ -30,12 +30,12 @@ LEAST_STEPS = 4
 LENGTH = ("training.epochs=", "training.max_steps=")
 """Beginnings of the overrides with which the user sets the length of training."""
 SENTENCES = ("model.pooling=''",)
-"""Keeps the model's own pooling in place of the recipe's, which suits BERT."""
+"""Override that keeps the model's own pooling, since the recipe's pooling suits only BERT."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
 class Choice(NamedTuple):
-    """A recipe, the keys to change in it, and the reason in words."""
+    """A recipe, the settings to change in it (`key=value`), and the reason for the choice in words."""
 
     recipe: str
     changes: tuple[str, ...]
@@ -55,10 +55,13 @@ def planned(
     """Return the recipe for a dataset, with some evaluations during training.
 
     Args:
-        dataset: what is trained on; texts: the dataset of the texts, of which a part is held out.
-        base: the folder of the model to train; made: whether it is a static encoder that the command made.
-        keys, overrides: `key=value` that every recipe needs here, and the user's.
-        given: the user's recipe.
+        dataset: folder of the dataset to train on.
+        texts: folder of the dataset of all texts, of which a part is held out.
+        base: the folder of the model to train.
+        keys: settings that every recipe needs here, each as `key=value`.
+        overrides: settings of the user, each as `key=value`.
+        made: whether the model to train is a static encoder that this command made.
+        given: the recipe that the user chose; None to choose one.
 
     Raises:
         RecipeError: there is no such recipe, or a key or value cannot work.
@@ -95,7 +98,7 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
     """Raise RecipeError if overrides fit none of the recipes that may be chosen, before the texts are known.
 
     Args:
-        keys, overrides, given: as in `planned`.
+        keys, overrides, given: see `planned`.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError

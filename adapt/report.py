@@ -41,11 +41,11 @@ def write(
     """Write the report; return its path.
 
     Args:
-        folder: DIR, which a search takes.
+        folder: the output folder of the command, DIR, which `clearspan search` accepts.
         verdict: the verdict that decides.
-        other: the other verdict, if the user has questions.
+        other: the verdict that does not decide; None if the user has no questions.
         metrics: the metrics.jsonl of the run, for the learning curve.
-        origin: what DIR/model is, in words.
+        origin: a phrase that describes the model in DIR/model.
         steps: name -> command of each step.
 
     Raises:
@@ -91,7 +91,7 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
 
 
 def bars(verdict: Verdict) -> Bars:
-    """Return every system's score with its interval, best first; the one to take stands out."""
+    """Return every system's score with its interval, best first; the system to take stands out."""
     rows = [
         ScoreBar(system.name, system.mrr, system.low, system.high, _weight(system), system.name == verdict.winner)
         for system in verdict.systems
@@ -117,7 +117,10 @@ def _commands(folder: Path) -> list[str]:
 
 
 def examples(verdict: Verdict) -> list[Table]:
-    """Return the first query that the trained system wins, and the first that it loses, if there are such."""
+    """Return a table for the first query that the trained system wins, and one for the first query that it loses.
+
+    A table is omitted if there is no such query.
+    """
     won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
     lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
     return [
@@ -128,7 +131,7 @@ def examples(verdict: Verdict) -> list[Table]:
 
 
 def _before(rank: int, other: int) -> bool:
-    """Return whether a rank is better than another one; 0 is the rank of a text that was not ranked."""
+    """Return whether `rank` is better than `other`; 0 is the rank of a text that was not ranked."""
     return rank != other and rank > 0 and (other == 0 or rank < other)
 
 

@@ -18,12 +18,15 @@ FORMAT = 3
 
 
 def read_state(options: Adapt) -> dict[str, Any]:
-    """Return the content of `adapt.json`: the commands of the finished steps by name, the hash of the given model, and
-    the verdict once there is one.
+    """Read the state of a run from `adapt.json`, or start a new state if the output folder is new or empty.
+
+    The state holds the version of its format, the command of each finished step by name, the hash of the given model
+    and, at the end, the verdict.
 
     Raises:
-        UsageError: the model is not a folder, or differs from the finished steps' model; or the output is inside the
-            model's folder, or holds other files.
+        UsageError: the model is not a folder, or differs from the model of the finished steps; the output folder is
+            inside the model's folder, or holds files but no `adapt.json`; or `adapt.json` is damaged or of another
+            version.
     """
     from clearspan.common.encoder.fingerprint import model_sha256
 
@@ -54,8 +57,8 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
-    """Return the options with the precision `auto` resolved: the finished steps' precision, else the one that this
-    machine computes fast, which is printed and added to the state.
+    """Return the options with `auto` replaced by a precision: the precision of the finished steps, if there are any;
+    otherwise the precision that suits this machine, which is printed and added to the state.
 
     All steps have the same precision, so that they share cached embeddings, and the verdict holds for searches.
     """

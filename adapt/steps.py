@@ -16,11 +16,11 @@ PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan
 QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
 """Modules of the steps."""
 COMPARING = (PIPELINES, QUESTIONS, JUDGE)
-"""Modules whose commands compare their inputs and outputs with the ones of an earlier call, and redo only changes."""
+"""Modules whose commands compare inputs and outputs with an earlier call, and redo only the work that has changed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
 MINED, NEAREST = 8, 128
-"""Number of hard negatives for each title, and of nearest texts from which they are taken."""
+"""Number of hard negatives for each title, and number of nearest texts from which the negatives are taken."""
 MIN_TOKENS = 16
 VOCABULARY, DIMS = 8192, 1024
 """The sizes of a static encoder that is made here."""
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     """A step: a command of this project.
 
     Attributes:
-        name: its key in `adapt.json`.
+        name: the step's key in `adapt.json`.
         about: description for the line that is printed before the command.
         module, words: the module that `python -m` runs, and its arguments.
     """
@@ -183,7 +183,7 @@ def embedding(options: Adapt) -> Step:
 
 
 def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
-    """Return the words of a command that reads the texts alone."""
+    """Return the words of the command line of a command that reads the texts without their titles."""
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     if options.titles:
         line["text_field"] = options.titles[1]
@@ -205,7 +205,7 @@ def prompts_in_words(options: Adapt) -> str:
 
 
 def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
-    """Return the keys that any recipe needs here, as key=value."""
+    """Return the settings that any recipe needs here, each as `key=value`."""
     paths = {"data.text.path": dataset, "data.text.validation": held_out.folder_of(str(dataset))}
     keys = {**paths, "model.path": options.base, "output": options.output / "run", "training.eval_data": "heldout"}
     return [f"{key}={value}" for key, value in keys.items()]

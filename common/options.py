@@ -73,7 +73,7 @@ class Flag:
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag`: `type` is its type without None, `hint` its annotation, `limits` the limits of its value."""
+    """A field with a `Flag`: `type` is its type without None, `hint` its annotation, `limits` the limits of a value."""
 
     name: str
     flag: Flag
@@ -294,7 +294,7 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
 
 
 def _read(field: _Field, value: Any) -> Any:
-    """Return a field's value for a keyword argument; leave values other than texts and paths to the checks of `Options`."""
+    """Return a field's value for a keyword argument. Only texts and paths are parsed; `Options` checks other values."""
     if not field.is_tuple:
         return _read_one(field, value)
     is_one = isinstance(value, str | bytes) or not isinstance(value, Iterable)

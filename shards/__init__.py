@@ -3,8 +3,8 @@
     ShardWriter -> documents-00003-001.tar ... -> Manifest (written last: the commit point) -> Dataset (verified reader)
 
 A kind of dataset has its columns and a layout (`schema`, `layouts`): a member of a text shard holds many examples as a
-zstd-compressed Arrow stream; images are plain files, one key per example. Plain webdataset opens all of them. This
-package imports nothing of the project but `common`.
+zstd-compressed Arrow stream; images are plain files, one key per example. Plain webdataset opens all shards. This
+package imports only `common` from this project.
 """
 
 from clearspan.shards.manifest import Manifest, ShardInfo

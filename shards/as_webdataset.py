@@ -46,7 +46,7 @@ def webdataset_pipeline(
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
         shuffle: number of examples in the buffer from which they are drawn at random; the shards are then shuffled too.
-            0: in order.
+            0 keeps the order of the dataset.
         seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
             (`persistent_workers`).
         images: webdataset's form of a decoded image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
@@ -75,7 +75,7 @@ def webdataset_pipeline(
 
 
 def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the local file of each shard, whose bytes match the manifest."""
+    """Yield the local file of each shard, after its bytes were compared with the manifest."""
     by_name = {shard.name: shard for shard in dataset.shards}
     for shard in shards:
         # An absolute path: webdataset would take a folder called `pipe:...` for a command.

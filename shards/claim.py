@@ -3,7 +3,8 @@
     the folder is missing or empty                     free
     it holds the file with this run's content          this run began or finished it: continue
     it holds only files of a run that wrote nothing    emptied, then free
-    it holds another content, or only other files      ClaimError, which names the differences
+    it holds the file with other content               ClaimError, which names the differences
+    it holds only other files                          ClaimError, which names one of them
 
 The content is a JSON object. Names that begin with a dot are ignored. A run writes to a folder, and removes files from
 it, only after its claim.
@@ -20,18 +21,19 @@ MOST_SHOWN = 6
 
 
 class ClaimError(OSError):
-    """The output folder belongs to something else. The message says to what, and what to do."""
+    """The output folder belongs to another run, or holds other files. The message says so, and what to do."""
 
 
 def claim(
     folder: str, name: str, content: bytes, fruitless: Callable[[str, bytes], Sequence[str]] = lambda folder, old: ()
 ) -> None:
-    """Check that this run may write to a folder; remove the files of another run that wrote nothing.
+    """Check that this run may write to a folder; remove the files of an earlier run that wrote no output.
 
     Args:
-        name, content: the file that describes this run.
-        fruitless: called with the folder and the content of another run's file. If that run wrote nothing, it returns
-            the names of all its files, in the order in which to remove them; else an empty sequence.
+        name, content: name and content of the file that describes this run.
+        fruitless: called with the folder and the content of another run's file. If the other run wrote no output,
+            `fruitless` returns the names of the other run's files, in the order in which to remove them; otherwise an
+            empty sequence.
 
     Raises:
         ClaimError: the folder holds another run's output, or other files.
@@ -66,8 +68,8 @@ def claim(
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     """Return the differences between two nested records, each as "field: old there, new now".
 
-    Of two lists, only the first difference is returned. An item of a list is called by its `name`, if it has one, else
-    by its number.
+    For two lists, only the first item that differs is compared further. The result names an item by its field `name`,
+    or by its index if it has no such field.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]

@@ -49,7 +49,7 @@ class Totals:
 
 @dataclasses.dataclass
 class Contents(Totals):
-    """All figures of the batches added so far: the totals, and the figures that need a look at every example."""
+    """All figures of the batches added so far: the totals, and the figures for which every example is measured."""
 
     lengths: Histograms = dataclasses.field(default_factory=dict)
     classes: dict[str, int] = dataclasses.field(default_factory=dict)

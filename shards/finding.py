@@ -36,7 +36,7 @@ class Status(NamedTuple):
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """Return what a new hard link or another file mode leaves unchanged: size, modification time, inode."""
+        """Return (size, modification time, inode), which neither a new hard link nor a change of file mode alters."""
         return self.bytes, self.modified, self.inode
 
     @classmethod
@@ -91,7 +91,7 @@ def _is_linked(path: str) -> tuple[bool, bool]:
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """Yield the paths that match a pattern, perhaps repeatedly, and all paths under a folder that matches."""
+    """Yield the paths that match a pattern, and all paths under a folder that matches. A path may be yielded twice."""
     named = pattern
     while named and not os.path.lexists(named):
         named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)

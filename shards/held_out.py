@@ -20,7 +20,7 @@ TRAIN, HELD_OUT = "train", "validation"
 
 
 class NoHeldOutPartError(OSError):
-    """A dataset has no held-out part, or the dataset in its place is of another kind."""
+    """A dataset has no held-out part, or the dataset in the expected folder is of another kind."""
 
 
 def folder_of(dataset: str) -> str:
@@ -34,7 +34,7 @@ def is_dataset(folder: str) -> bool:
 
 
 def find(dataset: str) -> str | None:
-    """Return the folder of a dataset's held-out part; None if it has none."""
+    """Return the folder of a dataset's held-out part; None if there is no such part."""
     part = folder_of(dataset)
     return part if is_dataset(part) else None
 
@@ -68,7 +68,7 @@ def training_part(part: Path) -> Path | None:
 
     Raises:
         NoHeldOutPartError: the dataset in the parent folder is of another kind.
-        ManifestError: the manifest of one of the two is damaged.
+        ManifestError: the manifest of one of the two datasets is damaged.
     """
     around = part.parent
     if part.name != FOLDER or not is_dataset(str(around)):

@@ -54,5 +54,5 @@ def extend(key: Any, *parts: Any) -> Any:
 
 
 def draw(keys: Any, numbers: Any) -> Any:
-    """Return the draws with these numbers, from 1, under these keys, broadcast together: uniform int64."""
+    """Return uniform int64 draws: draw number `numbers` (from 1) under each of `keys`, broadcast together."""
     return finalize(_wrap(keys + numbers * GOLDEN))

@@ -62,7 +62,7 @@ class Layout(ABC):
             check: raises MemberError for a schema that the caller does not accept.
 
         Raises:
-            MemberError: a file is not one that this layout writes, or not in its order.
+            MemberError: this layout does not write such a file, or does not write it at this place in the tar.
         """
 
 
@@ -90,8 +90,8 @@ class Form(NamedTuple):
     Attributes:
         extension: extension of the column's files, as webdataset uses it.
         type: Arrow type of the column.
-        to_bytes: returns the content of a value's file.
-        from_bytes: returns the value of a file's content; raises ValueError for any other content.
+        to_bytes: function from a value to the content of its file.
+        from_bytes: function from the content of a file to its value; raises ValueError for invalid content.
     """
 
     extension: str
@@ -170,7 +170,7 @@ def _from_npy(data: bytes, width: int) -> np.ndarray:
 
 
 def _form(extension: str) -> Form:
-    """Return the form of whole numbers in `cls`, and of bytes, e.g. encoded images, in any other extension."""
+    """Return the form for a file extension: whole numbers for `cls`, bytes, e.g. encoded images, for any other."""
     return NUMBER if extension == NUMBER.extension else Form(extension, pa.binary(), lambda value: value.as_py(), bytes)
 
 
@@ -242,7 +242,7 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
-    """Return the record batch in a tar member's bytes; `check` sees its schema before any value is read.
+    """Return the record batch in a tar member's bytes; `check` is called with its schema before any value is read.
 
     Raises:
         MemberError: the bytes are not one zstd frame of at most MAX_MEMBER_BYTES with one batch of accepted columns.

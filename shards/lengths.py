@@ -42,7 +42,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column, except numbered ones (`negative_1`); empty without histograms."""
+    """Return a text with a table of bars for each column, except numbered columns (`negative_1`); "" for no columns."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()

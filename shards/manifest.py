@@ -53,7 +53,7 @@ class ShardInfo:
     """Entry of a shard: its size and hash as published, and the figures of its contents (`shards.contents`).
 
     Attributes:
-        unit: number of the work unit that wrote it.
+        unit: number of the work unit that wrote the shard.
         lengths: histogram of the lengths of each ragged column (`shards.lengths`).
         classes: number of examples by class number.
         moments: sums over the values of the kind's `statistics` column (`shards.moments`).
@@ -74,7 +74,7 @@ class ShardInfo:
 
     @property
     def kind(self) -> Schema:
-        """The kind of its examples, by its name; raises KeyError for an unknown kind."""
+        """The kind of the shard's examples; raises KeyError if no kind has this name."""
         return KINDS[self.name.partition("-")[0]]
 
 
@@ -83,9 +83,9 @@ class TokenizerInfo:
     """The tokenizer that made the ids.
 
     Attributes:
-        sha256: hash of its tokenizer.json.
+        sha256: hash of tokenizer.json.
         vocab_size: number of token ids; every id is below it.
-        files: sha256 of each of its files, by name.
+        files: name of each file of the tokenizer -> sha256.
     """
 
     sha256: str
@@ -102,7 +102,7 @@ def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reconciliation:
-    """The reconciliation of the input: read = kept + sum(filtered) + bad, in records."""
+    """Numbers of input records, which must add up: read = kept + sum(filtered) + bad."""
 
     read: int
     kept: int
@@ -116,7 +116,7 @@ class Manifest:
 
     Attributes:
         fingerprint: everything that shaped the data.
-        counts: the reconciliation of the input, the fields of `Reconciliation`.
+        counts: the fields of `Reconciliation`: how many input records were read, kept, filtered and bad.
     """
 
     kind: str
@@ -160,7 +160,7 @@ class Manifest:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of the file that follow from the shards' entries; an empty one is not written."""
+        """The fields of the file that are computed from the entries of the shards; empty fields are not written."""
         fields = {"totals": self.totals, "statistics": self.statistics}
         return {name: value for name, value in fields.items() if value}
 

@@ -30,7 +30,7 @@ BUFFER_BYTES = 1 << 18
 
 
 class ShardError(ValueError):
-    """A shard or resource differs from the manifest. The message names it and says what to do."""
+    """A shard or resource differs from the manifest. The message names the file and says what to do."""
 
 
 def check_bytes(path: Path, shard: ShardInfo) -> None:
@@ -78,7 +78,7 @@ def read_back(path: Path, shard: ShardInfo) -> None:
     """Check a shard that was just written: hash every byte and decode every member, in one pass.
 
     Raises:
-        ShardError: the shard differs from its entry.
+        ShardError: the shard differs from its entry in the manifest.
     """
     with path_in_errors(path), path.open("rb", BUFFER_BYTES) as stream:
         file = HashingFile(stream)
@@ -129,7 +129,7 @@ class Dataset:
 
     @property
     def kind(self) -> Schema:
-        """The kind of its examples."""
+        """The kind of the dataset's examples."""
         return KINDS[self.manifest.kind]
 
     @property
@@ -153,7 +153,8 @@ class Dataset:
         """Return the tokenizer's folder as a local path, downloading it from an object store into the cache.
 
         Raises:
-            ShardError: a file of the folder differs from the manifest, or is not in it: a loader would use either.
+            ShardError: a file of the folder differs from the manifest, or the manifest does not list it. Either would
+                be read by a loader of tokenizers.
         """
         files = self.tokenizer.files
         local = Path(self.tokenizer_folder)

@@ -8,7 +8,8 @@
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-Only the columns of kept fields, `field_NAME`, are nullable. Every kind has an `id`, which is not negative.
+The columns `field_NAME` hold fields of the input records that the user chose to keep; only these columns are nullable.
+Every kind has an `id`, which is not negative.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ TOKENS = "tokens"
 batch.
 """
 VECTOR = "vector"
-"""Type of a column of embeddings: lists of one of VECTOR_TYPES, all of the dataset's dimension."""
+"""Type of a column of embeddings: lists of values of one of VECTOR_TYPES, each as long as the dataset's dimension."""
 VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 TYPES = {
     "int64": pa.int64(),
@@ -36,9 +37,9 @@ TYPES = {
     "float32": pa.float32(),
 }
 FIELD = "field_"
-"""Prefix of the columns that hold kept fields of the inputs: `field_url`, `field_meta.year`."""
+"""Prefix of the columns that hold fields kept from the input records: `field_url`, `field_meta.year`."""
 FIELD_TYPES = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
-"""Arrow types of the columns of kept fields, by name. Their values may be null."""
+"""Arrow types of the columns with the prefix FIELD, by name. Their values may be null."""
 ARRAY = re.compile(r"float16\[(\d+)\]")
 """Type of a column of arrays, e.g. float16[128]: each (n, 128); n may differ by row."""
 LABEL = "label"
@@ -64,9 +65,9 @@ class Schema:
     Attributes:
         name: the kind's name, in lower-case letters; shards' names begin with it.
         columns: the columns, as name:type.
-        optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
-            ...; `negative_*`, beside a column `negative`, for negative_1, negative_2, ...; `field_*` for any names with
-            this prefix, whose types are among FIELD_TYPES.
+        optional: columns that may be absent; they follow `columns`, in this order. `view_*` stands for view_0, view_1,
+            ...; `negative_*`, if there is also a column `negative`, for negative_1, negative_2, ...; `field_*` for any
+            names with this prefix, whose types are among FIELD_TYPES.
         layout: storage of the rows in a tar.
         statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
@@ -95,10 +96,10 @@ class Schema:
             tokens: type of the token ids, for a kind that has them.
             optional: the optional columns that are present.
             vector: type of the embeddings, for a kind that has them.
-            fields: types of the columns of FIELD among `optional`, by name.
+            fields: types of the `field_*` columns in `optional`, by name.
 
         Raises:
-            KeyError: the kind has no such optional column, or a column of FIELD has no type.
+            KeyError: the kind has no such optional column, or `fields` lacks the type of a `field_*` column.
         """
         types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
         types = {**types, VECTOR: vector_type("float32", 1) if vector is None else vector}
@@ -136,7 +137,7 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the optional columns among these names, in the kind's order, numbers without gaps."""
+        """Yield the optional columns in `names`, in the kind's order; numbered columns are numbered without gaps."""
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":
@@ -186,10 +187,10 @@ def register(kind: Schema) -> None:
     """Add a kind that a module outside this package defines; the module calls this when it is imported.
 
     Shards and manifests name a kind by its name alone and never a module: a dataset cannot choose what is imported.
-    To read one, import the module first, or name it in the environment variable CLEARSPAN_EXTENSIONS.
+    To read such a dataset, first import the module, or name it in the environment variable CLEARSPAN_EXTENSIONS.
 
     Raises:
-        ValueError: the name has other characters than lower-case letters, or belongs to a kind with other columns.
+        ValueError: the name does not consist of lower-case letters, or a kind of this name with different columns exists.
     """
     if not re.fullmatch("[a-z]+", kind.name):
         raise ValueError(f"kind {kind.name!r}: the name, with which shards' names begin, must be of lower-case letters")
@@ -215,7 +216,7 @@ def numbered(name: str, count: int) -> list[str]:
 
 
 def of_sort(name: str, names: Sequence[str]) -> list[str]:
-    """Return those `names` that `numbered` makes from `name` (negative, negative_1, ...), in their order."""
+    """Return all names in `names` that `numbered` makes from `name`, e.g. negative and negative_1, in their order."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 

@@ -162,7 +162,7 @@ def join(folder: str, *names: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is a file or folder of this path; on an object store, an object."""
+    """Return whether there is a file or folder at this path; on an object store, whether there is an object."""
     if is_remote(path):
         with _naming(path):
             return bool(_beam().exists(path))
@@ -181,9 +181,7 @@ def open_input(path: str) -> BinaryIO:
 
 
 def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
-    """Read `size` bytes at `offset` of a file from `open_input`: fetches little more, and keeps the stream's
-    position.
-    """
+    """Read `size` bytes at `offset` of a file from `open_input`, fetching little more; the stream's position stays."""
     raw = getattr(stream, "raw", None)
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
@@ -358,8 +356,10 @@ def tree(folder: str) -> list[str]:
 
 
 def publish_file(local: Path, path: str) -> None:
-    """Publish a finished local file, completely or not at all. It is moved to a local path, which must be on the same
-    disk, or copied to an object store in one PUT.
+    """Publish a finished local file, completely or not at all.
+
+    If `path` is local, the file is moved there, and `path` must be on the same disk; if it is on an object store, the
+    file is copied in one PUT.
     """
     if is_remote(path):
         with local.open("rb") as source, _upload(path) as stream:

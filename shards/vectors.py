@@ -46,10 +46,10 @@ def decoded(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def field_names(batch_schema: pa.Schema) -> list[str]:
-    """Return the names of the kept fields of a dataset of vectors, in the order of its columns."""
+    """Return the names of the input fields that a dataset of vectors keeps, in the order of its columns."""
     return [name.removeprefix(FIELD) for name in batch_schema.names if name.startswith(FIELD)]
 
 
 def fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the kept fields of a batch by name; a value is null where a record lacks the field."""
+    """Return the columns of kept input fields in a batch, by field name; null where a record lacks the field."""
     return {name: batch.column(f"{FIELD}{name}") for name in field_names(batch.schema)}

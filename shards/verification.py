@@ -2,8 +2,8 @@
 
 A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. Loading it
 validates types, names, and all figures that follow from others (`shards.manifest`). Here every figure of a shard is
-measured (`shards.contents`), token ids are compared with the vocabulary, its size with the tokenizer, and classes with
-the table of their names.
+measured (`shards.contents`), token ids are compared with the vocabulary size, the vocabulary size with the tokenizer,
+and classes with the table of their names.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
 
 
 def _check_tokenizer(dataset: Dataset) -> None:
-    """Raise ShardError if a file of the tokenizer differs from the manifest, or its vocabulary has another size."""
+    """Raise ShardError if a file of the tokenizer or the size of its vocabulary differs from the manifest."""
     from tokenizers import Tokenizer
 
     path = dataset.local_tokenizer() / "tokenizer.json"
