@@ -58,4 +58,8 @@ def message(name, offset, data, max_bytes):
     body = mail.get_body(("plain",))
     if body is None:
         return Record(name, offset, None, data[:HEAD_BYTES], "a message without plain text")
-    return Record(name, offset, {"subject": mail["subject"] or "", "text": body.get_content()}, data[:HEAD_BYTES])
+    try:
+        text = body.get_content()
+    except LookupError as error:  # a charset that Python does not know
+        return Record(name, offset, None, data[:HEAD_BYTES], str(error))
+    return Record(name, offset, {"subject": mail["subject"] or "", "text": text}, data[:HEAD_BYTES])

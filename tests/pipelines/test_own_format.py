@@ -136,6 +136,8 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
             mail["From"], mail["Subject"] = "owl@example.org", f"Article {number}"
             mail.set_content(text)
             box.add(mail)
+        mail.set_param("charset", "nonsense")
+        box.add(mail)
     reading = Reading(formats=(f"{name}:Mbox",))
     inputs = find_inputs([str(tmp_path / "wiki.mbox")], reading)
     assert [entry.format for entry in inputs.files] == [f"{name}:Mbox"]
@@ -143,7 +145,8 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
     assert len(units) > 3
     identities: list[str] = []
     pieces = [piece for unit in units for piece in unit.pieces]
-    found = list(read_pieces(inputs.root, pieces, reading, identities))
+    *found, bad = read_pieces(inputs.root, pieces, reading, identities)
+    assert bad.value is None and bad.problem == "unknown encoding: nonsense"
     assert [record.value["subject"] for record in found] == [f"Article {number}" for number in range(20)]
     assert [record.value["text"].split() for record in found] == [text.split() for text in texts[:20]]
     assert len(set(identities)) == len(pieces)

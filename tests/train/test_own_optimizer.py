@@ -5,10 +5,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from clearspan.train.config.options import RecipeError
+from clearspan.train.engine.tracking import Tracker
 from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
@@ -46,6 +48,10 @@ def end_run():
 MINE = """
 def nothing(params, lr):
     return None
+
+
+def unreachable(*given, **options):
+    raise RuntimeError("no server")
 
 
 class Deaf:
@@ -105,6 +111,8 @@ def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[st
         ("optimizer.options.rho=1", "optimizer.type lion:Lion: cannot be made: .*unexpected keyword argument 'rho'"),
         ("optimizer.type=mine:nothing", "optimizer.type mine:nothing: .*unexpected keyword argument 'betas'"),
         ("training.loggers=[mine:Deaf]", "training.loggers: mine:Deaf: not a logger: it lacks log"),
+        ("training.loggers=[mine:unreachable]", "mine:unreachable: cannot be made: RuntimeError: no server"),
+        ("optimizer.type=mine:unreachable", "mine:unreachable: cannot be made: RuntimeError: no server"),
     ],
 )
 def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, tiny: list[str], tmp_path: Path) -> None:
@@ -135,3 +143,17 @@ def test_an_optimizer_of_torch_needs_no_module_of_ones_own() -> None:
         "demo", ["data.text.path=shards", "output=run", "model.path=m", "optimizer.type=torch.optim:SGD"]
     )
     assert recipe.optimizers().popitem()[1].type == "torch.optim:SGD"
+
+
+def test_a_logger_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    closed: list[str] = []
+
+    def failing() -> None:
+        raise RuntimeError("no server")
+
+    tracker = object.__new__(Tracker)
+    tracker.display = SimpleNamespace(close=lambda: closed.append("display"))  # type: ignore[assignment]
+    tracker.loggers = [SimpleNamespace(log=print, close=each) for each in (failing, lambda: closed.append("last"))]
+    with pytest.raises(RuntimeError, match="no server"):
+        tracker.close()
+    assert closed == ["display", "last"]

@@ -79,8 +79,9 @@ def build_optimizer(
         optimizer = plugins.load_function(config.type, "an optimizer")(
             groups, lr=config.learning_rate, **config.options
         )
-    except (TypeError, ValueError) as error:  # an option that it does not have, or refuses
-        raise RecipeError(f"optimizer.type {config.type}: cannot be made: {one_line(error)}") from None
+    except Exception as error:  # an option that it does not have, or refuses; or any other of the user's own code
+        cause = f"{type(error).__name__}: {one_line(error)}"
+        raise RecipeError(f"optimizer.type {config.type}: cannot be made: {cause}") from None
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise RecipeError(f"optimizer.type {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
     return optimizer

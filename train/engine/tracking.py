@@ -159,8 +159,11 @@ class Tracker:
             try:
                 logger = plugins.load_function(spec, "a logger")(run, content, display.step)
                 self.loggers.append(plugins.check_object(logger, spec, Logger, "a logger"))
-            except (plugins.PluginError, TypeError) as error:
+            except plugins.PluginError as error:
                 raise RecipeError(f"training.loggers: {one_line(error)}") from None
+            except Exception as error:  # the user's own code
+                cause = f"{type(error).__name__}: {one_line(error)}"
+                raise RecipeError(f"training.loggers: {spec}: cannot be made: {cause}") from None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step, and show them."""
@@ -169,7 +172,8 @@ class Tracker:
         self.display.show(step, dict(metrics))
 
     def close(self) -> None:
-        """End the display, and close all loggers."""
-        self.display.close()
-        for logger in self.loggers:
-            logger.close()
+        """End the display, and close all loggers, also if one of them cannot be closed."""
+        with contextlib.ExitStack() as stack:
+            for logger in reversed(self.loggers):
+                stack.callback(logger.close)
+            self.display.close()
