@@ -332,5 +332,5 @@ def test_a_tiny_study_is_prepared_then_run_without_beam_and_does_nothing_twice(
     monkeypatch.setitem(SCALES, LARGE, tiny)
     assert command.study(options, file) == 0
     again = json.loads(file.read_text())
-    assert made == ["sweep"] and again["systems"] == first["systems"]
+    assert made == ["clearspan.train.sweep"] and again["systems"] == first["systems"]
     assert again["verdicts"] == first["verdicts"] and again["hours"] > first["hours"]

@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from clearspan.train.config.options import RecipeError
+from clearspan.train.config.options import Recipe, RecipeError, TrainingConfig
+from clearspan.train.engine.display import Display
 from clearspan.train.engine.tracking import Tracker
 from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
@@ -157,3 +159,29 @@ def test_a_logger_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     with pytest.raises(RuntimeError, match="no server"):
         tracker.close()
     assert closed == ["display", "last"]
+
+
+@pytest.mark.guarantee("own-optimizer")
+@pytest.mark.parametrize("failing", ["log", "close"])
+def test_a_logger_that_fails_is_named_and_the_run_goes_on(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hours of training are worth more than a server's log; what it did not get is in metrics.jsonl."""
+    code = f"""
+        class Flaky:
+            def __init__(self, run, recipe, step): pass
+            def log(self, step, metrics):
+                if "{failing}" == "log": raise RuntimeError("no server")
+            def close(self):
+                if "{failing}" == "close": raise RuntimeError("no server")
+    """
+    (tmp_path / f"flaky_{failing}.py").write_text(textwrap.dedent(code))
+    monkeypatch.chdir(tmp_path)
+    spec = f"flaky_{failing}:Flaky"
+    tracker = Tracker(Recipe(str(tmp_path), training=TrainingConfig(loggers=[spec])), Display(2, 0, quiet=True))
+    for step in (1, 2):
+        tracker.log(step, {"loss": 1.0})
+    tracker.close()
+    line = f"training.loggers: {spec} failed, and gets no more metrics: no server\n"
+    assert capsys.readouterr().err.count(line) == 1
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2

@@ -8,16 +8,17 @@ run's folder, its recipe as a nested dictionary, and the step that training begi
 
 import contextlib
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from clearspan.common import plugins
+from clearspan.common import plugins, terminal
 from clearspan.common.files import path_in_errors, write_text
 from clearspan.common.terminal import one_line
 from clearspan.train.config.options import Recipe, RecipeError
@@ -155,10 +156,11 @@ class Tracker:
         self.display = display
         run, content = Path(recipe.output), dataclasses.asdict(recipe)
         self.loggers: list[Logger] = [JsonLines(run, content, display.step), TensorBoard(run, content, display.step)]
+        self.own: dict[str, Logger] = {}
         for spec in recipe.training.loggers:
             try:
                 logger = plugins.load_function(spec, "a logger")(run, content, display.step)
-                self.loggers.append(plugins.check_object(logger, spec, Logger, "a logger"))
+                self.own[spec] = plugins.check_object(logger, spec, Logger, "a logger")
             except plugins.PluginError as error:
                 raise RecipeError(f"training.loggers: {one_line(error)}") from None
             except Exception as error:  # the user's own code
@@ -166,9 +168,14 @@ class Tracker:
                 raise RecipeError(f"training.loggers: {spec}: cannot be made: {cause}") from None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step, and show them."""
+        """Write the metrics of a step, and show them.
+
+        A logger of the user's own that fails is named in a line, and left out from then on: the run goes on.
+        """
         for logger in self.loggers:
             logger.log(step, metrics)
+        for spec, logger in [*self.own.items()]:
+            self._guarded(spec, functools.partial(logger.log, step, metrics))
         self.display.show(step, dict(metrics))
 
     def close(self) -> None:
@@ -177,3 +184,13 @@ class Tracker:
             for logger in reversed(self.loggers):
                 stack.callback(logger.close)
             self.display.close()
+            for spec, logger in [*self.own.items()]:
+                self._guarded(spec, logger.close)
+
+    def _guarded(self, spec: str, call: Callable[[], None]) -> None:
+        """Call a logger of the user's own; if it fails, say so and leave it out."""
+        try:
+            call()
+        except Exception as error:  # the user's own code
+            del self.own[spec]
+            terminal.warn(f"training.loggers: {spec} failed, and gets no more metrics: {one_line(error)}")
