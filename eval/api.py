@@ -62,8 +62,8 @@ def load_model(
 ) -> Encoder:
     """Load a model that embeds texts: `load_model(folder).encode(["A sentence."])` is an array (1, dim) float32.
 
-    `encode_query` and `encode_document` put the model's prompts of queries and documents before the texts, `encode` its
-    default prompt, as in sentence-transformers; each takes `prompt_name` for another one.
+    As in sentence-transformers, `encode_query` and `encode_document` put the model's prompts for queries and documents
+    before the texts, and `encode` its default prompt; the argument `prompt_name` selects a different prompt.
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
@@ -92,7 +92,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
         a, b: folders that `evaluate` or `clearspan eval` wrote; differences are b - a.
 
     Raises:
-        DataError: they share no figure that can be compared, or a file is missing or damaged.
+        DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
     return compare_folders(Path(a), Path(b), progress)

@@ -69,7 +69,7 @@ class Comparison:
 
     Attributes:
         resamples: the largest number of bootstrap samples per difference.
-        notes: settings in which the two differ.
+        notes: settings in which the two evaluations differ.
     """
 
     a: str
@@ -84,7 +84,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
     """Compare two evaluations, each given by its output folder or its `results.json`.
 
     Raises:
-        DataError: the two share no figure that can be compared, or a file is missing or damaged.
+        DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
     a, b = results.read(first), results.read(second)
@@ -127,7 +127,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
-    """Return the names of the data files that differ, whatever folders they are in; "" if none does."""
+    """Return the names of the data files that differ, regardless of their folders; "" if all are equal."""
     if sorted(a.values()) == sorted(b.values()):
         return ""
     of_a, of_b = ({(Path(path).name, checksum) for path, checksum in files.items()} for files in (a, b))

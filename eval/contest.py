@@ -1,4 +1,4 @@
-"""Contest of a verdict's systems: their ranks, alone and beside BM25, with weights chosen on other queries.
+"""Ranks of the systems in a verdict: each model alone and combined with BM25, with weights chosen on separate queries.
 
     rounds of (queries that choose, queries that are judged) ─┐
     vectors of a model and of BM25 ───────────────────────────┴> ContestResult: its weight, a rank for each judged query
@@ -21,7 +21,7 @@ from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
 BESIDE = " + BM25"
-"""End of the name of a model beside BM25."""
+"""End of the name of a model that is combined with BM25."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class ContestResult:
 
     Attributes:
         about: description in one line.
-        weight: the model's weight beside BM25, the best one over all choosing queries; None: the model or BM25 alone.
+        weight: the model's weight in the combination with BM25, the best weight over all choosing queries; None for the
+            model alone or BM25 alone.
         chosen_by: MRR, as a fraction of 1, by which the best trained and the best untrained system are chosen.
         ranks: the ranks of the judged queries.
     """
@@ -53,8 +54,9 @@ class Contest:
     """The queries of a verdict, and the texts that are ranked.
 
     Attributes:
-        collection: all choosing and judged queries, and the documents.
-        rounds: for each round, the rows of the choosing queries, and the rows of the queries judged with their choice.
+        collection: all queries, and the documents. Choosing queries select weights and systems; judged queries give the
+            figures of the verdict.
+        rounds: for each round, the rows of its choosing queries, and the rows of its judged queries.
     """
 
     collection: RetrievalSet
@@ -65,7 +67,7 @@ class Contest:
         """Return the contest of held-out texts.
 
         Raises:
-            DataError: too few of them are in the half that picks checkpoints.
+            DataError: too few texts are in the half that picks checkpoints.
         """
         judged = held.collection
         if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
@@ -102,7 +104,7 @@ class Contest:
         return ContestResult(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
     def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> ContestResult:
-        """Return the result of a model beside BM25, with the weight that each round chooses."""
+        """Return the result of a model combined with BM25, with the weight that each round chooses."""
         choosing = np.unique(self.choosing)
         grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
         by_round = []

@@ -30,7 +30,7 @@ class Table:
 
     Attributes:
         rows: rows of cells, each a plain value or a `Cell`.
-        names: number of leading columns that name their row; all others are figures or texts of it.
+        names: number of leading columns that name the row; all further columns hold the row's figures or texts.
         groups: index of a row -> heading before that row, for all rows up to the next heading.
     """
 

@@ -17,7 +17,7 @@ def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[
 
     Args:
         num_fields: minimum number of fields in a row.
-        header: a column name that the header must contain; empty: the file has no header.
+        header: a column name that the header must contain; "" if the file has no header.
 
     Raises:
         MissingDataError: the file does not exist.

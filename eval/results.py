@@ -56,7 +56,7 @@ class Results:
         warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
         examples: SHA-256 of examples.npz; "" in files of earlier versions.
-        folder: the folder of the file that it was read from; not written.
+        folder: the folder of the `results.json` that was read; it is not written to the file.
     """
 
     model: str
@@ -102,8 +102,8 @@ class Scored:
 
     Attributes:
         tasks: task -> its scores, in the order of `--tasks`.
-        families: task -> its word of `--tasks`.
-        differences: task -> the difference of its main score from the first model's of the same evaluation.
+        families: task -> the word of `--tasks` that names its family.
+        differences: task -> this model's main score minus the main score of the first model in the same run.
     """
 
     results: Results
@@ -144,7 +144,7 @@ def environment(device: str, **more: object) -> dict[str, Any]:
 
 
 def find(paths: Iterable[Path]) -> list[Results]:
-    """Read the evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold one each.
+    """Read the evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold evaluations.
 
     Raises:
         DataError: there is no results.json, or a file is malformed.
@@ -205,7 +205,7 @@ def check(path: Path) -> None:
     """Check that the results.json at a path, and the examples.npz beside it, are as they were written.
 
     Raises:
-        DataError: one is missing or damaged.
+        DataError: one of the two files is missing or damaged.
         OSError: a file cannot be read.
     """
     evaluation = read(path)

@@ -119,10 +119,10 @@ def evaluate(request: EvalOptions) -> list[Scored]:
 
 
 def with_differences(scored: Sequence[Scored]) -> list[Scored]:
-    """Return the evaluations with the differences of their main scores from the first evaluation's.
+    """Return the evaluations, each with the differences between its main scores and the first evaluation's main scores.
 
-    The p-values are corrected by Holm over all of these differences. A score without examples, or of other examples
-    than the first model's, has no difference.
+    The p-values are corrected by Holm over all of these differences. A score has no difference if it has no examples,
+    or if the first model's score was computed from different examples.
     """
     first, *others = scored
     pairs = {}

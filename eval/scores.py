@@ -81,7 +81,7 @@ METRICS: dict[str, Callable[[Floats, Floats, Ints], Floats]] = {
 }
 """Metric -> function of (predicted, gold), each float64 (n,), and the rows of each sample, int64 (samples, n), that
 returns (samples,) as fractions of 1, NaN where undefined. F1 and Matthews' coefficient take the classes 0 and 1; the
-last two are the plain means that GLUE ranks by."""
+last two are the plain means by which GLUE ranks models."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Difference:
     """Two models' figures on the same examples, in percentage points.
 
     Attributes:
-        value: the second's minus the first's.
+        value: the second model's figure minus the first model's figure.
         low, high: the 95 % interval of the value.
         p: the two-sided p-value: twice the fraction of samples whose difference has the opposite sign, is zero or is
             undefined. At least 1 / (samples + 1).
@@ -165,7 +165,7 @@ def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
 
 
 def comparable(first: Examples, second: Examples) -> bool:
-    """Return whether two models' figures are of the same examples by the same metric."""
+    """Return whether two models' figures are computed from the same examples by the same metric."""
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     return same and np.array_equal(first.groups, second.groups)
 
@@ -242,9 +242,10 @@ def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
 
 
 def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
-    """Return the figure of each sample in percent, (several, all samples), of examples with the same groups.
+    """Return the figures of several models on each sample, in percent, (len(several), all samples).
 
     Args:
+        several: the examples of each model, all with the same groups.
         samples: blocks of rows (samples, n), in which each group's columns are contiguous.
     """
     blocks = []
@@ -273,7 +274,7 @@ _NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse")
 
 
 def in_percent(metric: str) -> bool:
-    """Return whether a metric is in percent, where higher is better; of all other metrics lower is better."""
+    """Return whether a metric is in percent, and so higher is better; for all other metrics, lower is better."""
     return not _NO_PERCENTAGE.fullmatch(metric)
 
 
@@ -289,7 +290,7 @@ class TaskScores:
         counts: sizes of the data behind the scores, such as {"pairs": 3108}.
         details: further texts and tables for the report.
         subsets: subset -> metric -> value in percent, or a count where the metric's name begins with `num_`.
-        examples: key of `scores` -> its examples; includes `main` if that is computed from examples.
+        examples: key of `scores` -> its examples; includes `main` if the main score is computed from examples.
         settings: settings, other than data and model, that affect the scores: seeds, the chosen L2, epochs.
     """
 

@@ -4,9 +4,10 @@
     all texts of the dataset ──────────────────────────────────────┼──> reciprocal ranks ──> one bootstrap ──> Verdict
     BM25, untrained models, the trained one; each beside BM25 ─────┘
 
-The systems are all that a user could choose from: BM25, each model as it is, the trained one, and each model beside
-BM25. Every weight beside BM25, and the trained and the untrained system to compare, are chosen on the half of the
-held-out texts that picks checkpoints; the other half is scored. All intervals come from the same bootstrap samples.
+The systems are all that a user could choose from: BM25, each untrained model, the trained model, and each model
+combined with BM25. The weights of the combinations, and the trained and the untrained system to compare, are chosen on
+the half of the held-out texts that picks checkpoints; the other half is scored. All intervals come from the same
+bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +40,11 @@ ten queries, 5.5 % of verdicts on equal systems were `better`, where 2.5 % are e
 hundred 2.2 %.
 """
 TRAINED = "trained"
-"""Name of the only trained model, which the sentence calls `the trained model`."""
+"""Name of the only trained model, which `Verdict.sentence` calls `the trained model`."""
 SAID_S = 30
 """Announce embedding that is expected to take longer than this many seconds."""
 NUM_EXAMPLES = 3
-"""Most examples that the trained system wins, and most that it loses."""
+"""Most examples that the trained system wins, and most examples that it loses."""
 QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
 """Task -> noun for a query."""
 
@@ -73,8 +74,9 @@ class System:
         name: without commas: `BM25`, `all-MiniLM-L6-v2`, `all-MiniLM-L6-v2 + BM25`, `trained`, `trained + BM25`.
         about: description in one line.
         is_trained: whether its model was trained on this dataset.
-        weight: the weight of the model's scores beside BM25's, from 0 to 1; None: the model or BM25 alone.
-        mrr: mean reciprocal rank of the right text, in percent; low, high: its 95 % interval.
+        weight: the weight of the model's scores when BM25's are added, from 0 to 1; None: the model or BM25 alone.
+        mrr: mean reciprocal rank of the right text, in percent.
+        low, high: the 95 % interval of `mrr`.
     """
 
     name: str
@@ -91,9 +93,10 @@ class Example:
     """A query that the two compared systems answer differently.
 
     Attributes:
-        query: the query. text: the right text.
-        rank, rank_untrained: rank of the right text by the trained system, and by the untrained one.
-        first, first_untrained: the text that each ranks first.
+        query: the query.
+        text: the right text.
+        rank, rank_untrained: rank of the right text by the trained system, and by the untrained system.
+        first, first_untrained: the text that the trained system ranks first, and the untrained system.
     """
 
     query: str
@@ -106,7 +109,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict: every system's score, the comparison of the best trained with the best untrained one, and a winner.
+    """The verdict: every system's score, a comparison of the best trained and the best untrained system, and a winner.
 
     Attributes:
         task: the kind of queries: `titles`, `crops` or `questions`.
@@ -114,15 +117,16 @@ class Verdict:
         num_texts: number of texts that are ranked.
         num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
         systems: best first.
-        winner: name of the system to take. If `word` is `better`, the best trained one; otherwise the best untrained
-            one if it is better than BM25 beyond noise, else BM25.
+        winner: name of the system to take: the best trained system if `word` is `better`; otherwise the best untrained
+            system if it exceeds BM25 by more than noise, else BM25.
         best_trained, best_untrained: names of the two systems that are compared.
-        difference: the best trained system's MRR minus the best untrained one's, in points.
+        difference: MRR of the best trained system minus MRR of the best untrained system, in points.
         low, high: the 95 % interval of the difference.
         word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
         sentence: the outcome in words.
         notes: remarks on the reliability of the figures, such as few queries.
-        examples: queries that the compared systems answer differently: some that the trained one wins, some it loses.
+        examples: queries that the compared systems answer differently: some that the trained system wins, and some that
+            it loses.
     """
 
     task: Task
@@ -176,8 +180,8 @@ def judge(
         entrants: the models; at least one of them is trained.
         data: a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`), which are judged instead of the dataset's held-out titles.
-        prompt_name: names of prompts, as of `clearspan eval --prompt-name`.
-        stemmer: language of BM25's stemmer, as of `clearspan search --stemmer`; None: words are not stemmed.
+        prompt_name: names of prompts; see `clearspan eval --prompt-name`.
+        stemmer: language of BM25's stemmer; see `clearspan search --stemmer`. None: words are not stemmed.
         cached: folder of cached embeddings; None: no cache.
         compute: device and precision (default: the GPU if there is one, fp32).
         say: called with a line for each model whose embeddings will take more than half a minute.
@@ -217,12 +221,12 @@ def decide(
     """Reach the verdict from the results of the systems.
 
     Args:
-        results: at least one trained and one untrained system; among equally good ones, the first is taken.
+        results: at least one trained and one untrained system; among equally good systems, the first is taken.
         num_collection: number of texts in the collection, including those that are not ranked.
         warnings: further notes.
 
     Raises:
-        ValueError: two systems have one name.
+        ValueError: two systems have the same name.
     """
     examples = {result.name: Examples.of("mean", result.reciprocal) for result in results}
     if len(examples) < len(results):
@@ -273,7 +277,7 @@ def decide(
 def _without_training(
     best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
 ) -> ContestResult:
-    """Return the system to take if training does not pay off: the best untrained one if it is better than BM25 beyond
+    """Return the system to take if training does not pay off: the best untrained system if it exceeds BM25 by more than
     noise, else BM25, which needs no model.
     """
     words = next((result for result in results if result.name == BM25), best)
@@ -310,7 +314,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
 
 
 def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
-    """Return queries that the trained system wins most clearly, and then those that it loses."""
+    """Return the queries that the trained system wins most clearly, and then queries that it loses."""
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged
     order = np.argsort(-gain, kind="stable")

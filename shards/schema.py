@@ -190,7 +190,7 @@ def register(kind: Schema) -> None:
     To read such a dataset, first import the module, or name it in the environment variable CLEARSPAN_EXTENSIONS.
 
     Raises:
-        ValueError: the name does not consist of lower-case letters, or a kind of this name with different columns exists.
+        ValueError: the name does not consist of lower-case letters, or a kind with this name has different columns.
     """
     if not re.fullmatch("[a-z]+", kind.name):
         raise ValueError(f"kind {kind.name!r}: the name, with which shards' names begin, must be of lower-case letters")

@@ -71,10 +71,10 @@ class Compared:
     """A data file, compared with the known copy in the catalog.
 
     Attributes:
-        num_rows: its number of rows, if it is in the catalog.
-        remark: its difference from the known copy, in the number of rows or in bytes; "" if there is none.
-        has_other_rows: whether its number of rows differs from every known copy's.
-        is_truncated: whether it has fewer rows than any known copy.
+        num_rows: number of rows of the file, if the file is in the catalog.
+        remark: difference from the known copy, in the number of rows or in bytes; "" if there is none.
+        has_other_rows: whether the number of rows differs from all known copies.
+        is_truncated: whether the file has fewer rows than any known copy.
     """
 
     sha256: str
@@ -120,7 +120,7 @@ def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Findin
 
 
 def compared(path: Path, file: File | None = None) -> Compared:
-    """Compare a task's file with `file`, or with the file of its name and folder in the catalog, if there is one.
+    """Compare a task's file with `file`, or with the catalog's entry of the same name and folder, if there is one.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,7 +1,7 @@
-"""Two crops of a text that do not overlap: without labels, one is the query and the other the document to find.
+"""Two crops of a text that do not overlap: one is the query and the other the document to retrieve, without labels.
 
-A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
-the same in every run and for every model.
+A crop is a run of whole words. Its position and length are random numbers derived from the text's id and `SEED`, so
+they are the same in every run and for every model.
 """
 
 from clearspan.common.words import word_spans

@@ -22,7 +22,7 @@ from clearspan.shards.manifest import ManifestError
 from clearspan.shards.schema import of_sort
 
 SEED = 0
-"""Part of the key under which samples of ids, and places of crops, are drawn."""
+"""Seed of the samples of ids, and of the positions of crops."""
 DECODED = 1024
 """Number of texts that are decoded at a time; `tokenizers` decodes them in several threads."""
 Row = tuple[int, tuple[str, ...]]

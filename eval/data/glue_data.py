@@ -26,7 +26,7 @@ class GlueColumns:
         texts: the columns of the one or two sentences.
         label: the column of the class or score.
         classes: the labels as written in the file, in the order of class numbers; empty if the label is a score.
-        dev: the dev files; MNLI has one of the training genres and one of other genres.
+        dev: the dev files; MNLI has one with the genres of its training file, and one with different genres.
         header: the columns of a file without a header.
         broken_rows: skip rows with a wrong number of fields.
     """

@@ -36,7 +36,7 @@ from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.shards.manifest import NAME as MANIFEST
 
 LIMIT = 10_000
-"""Most queries of a half; of more, those with the lowest hashes of their ids."""
+"""Most queries of a half. From a larger half, the queries with the lowest hashes of their ids are taken."""
 MOST_RANKED = 1_000_000
 """Most texts that are ranked."""
 FEWEST_TEXTS = 10
@@ -54,7 +54,7 @@ class HeldOutTexts:
         num_texts: number of texts in the dataset or file; more than the documents if a sample is ranked, or if texts
             are equal.
         files: sources of the collection: manifests of datasets, which hold the hashes of their shards, or a file.
-        counts: further sizes, by what they count.
+        counts: further sizes: name of what is counted -> number.
         text: how the collection was made, for the report.
         are_titles: whether the queries are the first texts of pairs, such as titles, and not crops.
     """
@@ -74,8 +74,9 @@ class _Texts(NamedTuple):
     Attributes:
         place: the held-out part of the dataset, or the file.
         held, trained: the texts of the held-out part, and of the training part.
-        num_held, num_texts: number of texts in the held-out part, and in both, also those that were not read.
-        files: as in `HeldOutTexts`.
+        num_held, num_texts: number of texts in the held-out part, and in both parts, including texts that were not
+            read.
+        files: see `HeldOutTexts`.
         is_halved: whether one half of the held-out texts picks checkpoints.
         is_whole: whether the texts of the training part were looked for and found.
     """
@@ -102,7 +103,7 @@ class _Finding(NamedTuple):
 
 
 def read(path: Path) -> HeldOutTexts:
-    """Read the held-out part of a dataset, among all texts of the dataset, or a jsonl or csv file, as a collection.
+    """Read a collection from a dataset, whose held-out texts are ranked among all its texts, or a jsonl or csv file.
 
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
@@ -117,7 +118,7 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
     The suffix "" has the collection of `read`. For pairs with long enough documents, "/passages" has crops of these.
 
     Raises:
-        DataError: as `read`.
+        DataError: see `read`.
     """
     if not path.is_dir():
         return {"": read(path)}
@@ -169,8 +170,8 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
     """Make the collection of texts.
 
     Args:
-        limit, picking: as of `read_dataset`.
-        passages: of pairs, take crops of the second texts.
+        limit, picking: see `read_dataset`.
+        passages: for pairs, take crops of the second texts instead of the pairs.
     """
     are_pairs = texts.are_pairs and not passages
     content = slice(1, 2) if passages else slice(None)
@@ -216,7 +217,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
 
 
 def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int) -> Iterator[str]:
-    """Yield the sentences of how a collection was made."""
+    """Yield sentences that describe how a collection was made."""
     if are_pairs:
         yield "Each query is the first text of a held-out pair, and its document the second."
     else:
@@ -252,7 +253,8 @@ def _cropped(text: str, number: int) -> _Finding:
 def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
     """Return a collection for each half: its distinct queries, and the documents of all halves and of `others`.
 
-    Equal queries are merged, with the right documents of all of them, including `others`.
+    Equal queries are merged into one query, whose right documents are the right documents of all of them, including
+    equal queries in `others`.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
@@ -286,7 +288,7 @@ def is_of_picking_half(text: str) -> bool:
 
 
 def _of_file(path: Path) -> _Texts:
-    """Return the records of a file, `text` or (`title`, `text`); an id is a text's hash."""
+    """Return the records of a file, each `text` or (`title`, `text`); the id of a text is its hash."""
     texts: dict[int, tuple[str, ...]] = {}
     fields: list[str] = []
     for place, record in csv_records(path, ("text",)) if path.suffix.lower() == ".csv" else json_records(path):

@@ -13,11 +13,13 @@ FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
-    """Return name -> folder of a held-out part, or file: one if `data` is a dataset, else those in `data/heldout/`.
+    """Return the sources of held-out texts in a data folder: name -> folder of a held-out part, or file.
+
+    If `data` is itself a dataset, its held-out part is the only source; otherwise the entries of `data/heldout/` are.
 
     Raises:
-        MissingDataError: there is none.
-        DataError: the dataset has no held-out part, or two entries of `data/heldout/` have one name.
+        MissingDataError: there are no held-out texts.
+        DataError: the dataset has no held-out part, or two entries of `data/heldout/` have the same name.
     """
     if held_out.is_dataset(str(data)):
         return {FOLDER: held_out_part(data)}

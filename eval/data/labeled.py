@@ -4,7 +4,8 @@
     MRPC SICK         TAB-separated tables               SNLI       three files, line by line
     probing           one file for all three splits
 
-Each reader raises MissingDataError if a file does not exist, and DataError if it is empty or malformed, with the line.
+Each reader raises MissingDataError if a file does not exist, and DataError, which names the line, if a file is empty or
+malformed.
 
 Some published sentences are empty. As in SentEval, MR, CR, SUBJ, MPQA, TREC and SNLI's sentences are read as Latin-1.
 SentEval splits lines like `str.splitlines`; here only LF ends a line, with the same result on the published files.
@@ -169,6 +170,6 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
 
 
 def _labeled(rows: Sequence[tuple[Any, ...]]) -> Labeled:
-    """Build from rows of one or two texts and a label, at least one."""
+    """Build `Labeled` from one or more rows, each of one or two texts and a label."""
     *columns, labels = zip(*rows, strict=True)
     return Labeled(tuple([joined(text) for text in column] for column in columns), np.array(labels, np.int64))

@@ -1,4 +1,4 @@
-"""A smaller collection for repeated ranking: the right documents, and the ones that are hardest to tell from them.
+"""A smaller collection for repeated ranking: the right documents, and the documents that are hardest to tell from them.
 
     queries ──> BM25 over all documents ──> the nearest of each query ─┐
     the right documents ───────────────────────────────────────────────┴──> a collection of a bounded size
@@ -19,8 +19,10 @@ _BLOCK_SCORES = 1 << 24
 
 
 def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
-    """Return the same queries with at most `most` documents: the right ones, the nearest of each query by BM25, and, if
-    these are fewer, others in the order of their hashes. All right documents are kept, even if they exceed `most`.
+    """Return the same queries with at most `most` documents.
+
+    These are the right documents, the nearest documents of each query by BM25 and, if these are fewer than `most`,
+    further documents in the order of their hashes. All right documents are kept, even if they exceed `most`.
 
     Args:
         collection: a collection without candidates per query.

@@ -30,7 +30,7 @@ NAMED = 3
 
 
 def read_questions(path: Path, data: Path) -> HeldOutTexts:
-    """Read a file of questions as a collection of all texts of a dataset.
+    """Read a file of questions as a retrieval collection, whose documents are all texts of a dataset.
 
     Args:
         data: the folder of a dataset; its held-out part counts as a part of it.
@@ -86,7 +86,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 
 
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
-    """Return the different texts of datasets, and the place of each by its hash.
+    """Return the distinct texts of datasets, and the hash of each text -> its position.
 
     A dataset of more than `MOST_RANKED` texts is sampled, and the texts that queries name are added.
     """

@@ -39,9 +39,9 @@ class RetrievalSet:
         grades: for each query, the grades of its relevant documents, int64, above 0.
         itself: for each query, the position of the document that is the query itself and is not ranked, int64 (m,), -1
             if there is none; None: no query is a document.
-        candidates: for each query, the positions of the documents to rank, ascending; None: all.
+        candidates: for each query, the positions of the documents to rank, ascending; None: all documents are ranked.
         num_dropped: number of queries left out, since they have nothing to find or to distinguish.
-        names: ids of the documents, which decide between equal scores. None: hashes of the texts.
+        names: ids of the documents, which break ties between equal scores; None: the hashes of the texts do.
     """
 
     documents: list[str]
@@ -54,7 +54,7 @@ class RetrievalSet:
     names: Sequence[str] | None = None
 
     def part(self, rows: Iterable[int]) -> "RetrievalSet":
-        """Return some of the queries, in the order of `rows`, and all documents."""
+        """Return a collection of some of the queries, in the order of `rows`, and of all documents."""
         rows = list(rows)
         return replace(
             self,
@@ -66,9 +66,9 @@ class RetrievalSet:
         )
 
     def among(self, kept: Ints) -> "RetrievalSet":
-        """Return all queries, and the documents at some positions, ascending; the relevant ones must be among them.
+        """Return a collection of all queries and of the documents at the positions `kept`, in ascending order.
 
-        No query may be a document or have candidates of its own.
+        All relevant documents must be kept. No query may be a document or have candidates of its own.
         """
         return replace(
             self,
@@ -207,7 +207,7 @@ LAYOUTS: dict[tuple[str, ...], Callable[[Path], RetrievalSet]] = {
     ("Flickr8k.token.txt",): read_flickr8k,
     ("test.csv",): read_trecqa,
 }
-"""The files of each layout -> its reader. A folder has the first layout of which it holds a file; BEIR's if none."""
+"""The files of each layout -> its reader. A folder has the first layout of which it holds a file, or else BEIR's."""
 
 
 def _collection(

@@ -1,6 +1,6 @@
 """Readers for sentence pairs with similarity scores: STS12-16, STS-B and SICK as in SentEval; the user's csv and tsv.
 
-Each raises MissingDataError if a file does not exist, and DataError if it is malformed, with the line.
+Each reader raises MissingDataError if a file does not exist, and DataError, which names the line, if it is malformed.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def read_pairs(path: Path) -> ScoredPairs:
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a row is malformed, or there is none.
+        DataError: a row is malformed, or the file has no row.
     """
     is_tsv = path.suffix.lower() == ".tsv"
     separator = "\t" if is_tsv else ","

@@ -18,8 +18,9 @@ _BLOCK = 1024  # rows per matrix product in prediction
 
 
 def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Return the initial layers (outputs, padded(inputs)), which torch draws right after seeding, and its generator's
-    state after that.
+    """Return the initial layers, each (outputs, padded(inputs)), and the state of torch's generator afterwards.
+
+    The weights are the numbers that torch draws directly after seeding.
     """
     sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
     layers = []

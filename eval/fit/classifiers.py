@@ -34,7 +34,7 @@ class ClassifierSettings:
 
     Attributes:
         optimizer: torch's Adam, or RMSprop at 1e-2, with torch's defaults; L2 is its weight decay, of biases too.
-        tenacity: number of checks without a better dev accuracy, over the whole fit; the next such check stops it.
+        tenacity: number of checks without a better dev accuracy that a fit may have; one more such check stops it.
         epoch_size: passes over the training rows between checks.
         max_epoch: training stops at the first check after more passes than this.
         num_hidden: size of the hidden layer of sigmoids; 0: logistic regression.
@@ -56,7 +56,7 @@ class Problem:
 
     Attributes:
         features, labels: one row per example of all splits; labels int64, from 0 to num_classes - 1.
-        splits: `train`, `dev`, `test` -> its rows, as far as a scheme uses them; nested: only `train`.
+        splits: `train`, `dev` or `test` -> rows of the split; the scheme `nested` has only `train`.
     """
 
     features: Features
@@ -67,7 +67,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows (n,) that a fit trains on, and the dev rows for early stopping; None: HELD_OUT of the training rows."""
+    """The rows (n,) that a fit trains on, and the dev rows for early stopping.
+
+    If the dev rows are None, the share HELD_OUT of the training rows is used instead.
+    """
 
     train: Ints
     dev: Ints | None = None
@@ -179,7 +182,7 @@ def _split(fold: Fold, seed: int) -> _Split:
 
 
 def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
-    """Yield groups of at most `at_once` splits with the same number of steps a pass, by their numbers."""
+    """Yield groups of at most `at_once` splits with the same number of steps per pass, as indices into `splits`."""
     by_steps: dict[int, list[int]] = {}
     for number, split in enumerate(splits):
         by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)

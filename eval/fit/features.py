@@ -24,12 +24,12 @@ _MOST_BYTES = 1 << 28  # limit for pair features that are combined in advance
 
 
 def padded(dim: int) -> int:
-    """Return the width of a row of `dim` numbers with its 1 and its padding."""
+    """Return the width of a row of `dim` numbers, including the final 1 and the padding."""
     return -(-(dim + 1) // _LANES) * _LANES
 
 
 class FeatureRows:
-    """Rows in memory, gathered by number.
+    """Rows in memory, gathered by their indices.
 
     Attributes:
         dim: width of a row without its 1 and its padding.
@@ -48,7 +48,7 @@ class FeatureRows:
 
 
 class PairRows:
-    """Rows of pairs as `FeatureRows`, but each combined from its two embeddings when it is gathered."""
+    """Rows of pairs, used like `FeatureRows`; each row is computed from its two embeddings when it is gathered."""
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)

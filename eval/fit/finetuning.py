@@ -60,7 +60,9 @@ class FinetuningSettings:
 
 
 def transformer_folder(folder: Path) -> Path | None:
-    """Return the folder of a model's transformer and tokenizer: its own or its first module's; None if it has none.
+    """Return the folder with a model's transformer and tokenizer; None if the model has no transformer.
+
+    It is the model's own folder, or the folder of its first module.
 
     Raises:
         EncoderError: the list of modules cannot be read.

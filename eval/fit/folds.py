@@ -22,7 +22,7 @@ def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tupl
 
 
 def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
-    """Return the reason why training labels cannot be cut into the scheme's folds; empty if they can."""
+    """Return the reason why training labels cannot be cut into the scheme's folds; "" if they can."""
     if len(np.unique(labels)) < 2:
         return "all training examples are of one class, and a classifier needs two"
     if scheme == "split":

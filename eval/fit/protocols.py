@@ -49,7 +49,7 @@ class FitResult:
         accuracy, dev_accuracy: in percent, as SentEval reports them, without its final rounding.
         rows, predicted: the test rows and their predicted classes, int64 (n,).
         groups: int64 (n,), the fold in which each row was tested; `accuracy` is the mean over folds.
-        l2: the selected value of each tested fold.
+        l2: the selected L2 value of each tested fold.
     """
 
     accuracy: float

@@ -33,7 +33,7 @@ class Regressor:
     Attributes:
         weights: (5, features + 1) float32, the bias in the last column.
         passes: number of passes over the training rows until training ended.
-        best_passes: number of passes until this model.
+        best_passes: number of passes until the model had these weights.
     """
 
     weights: Floats
@@ -53,10 +53,11 @@ def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[An
 
 
 def score_distributions(scores: NDArray[np.float64]) -> Floats:
-    """Return for each score a distribution over 1..5 with that mean, float32 (n, 5): 3.6 is 0.4 of 3 and 0.6 of 4.
+    """Return, for each score, a distribution over 1..5 whose mean is the score, float32 (n, 5).
 
-    A score below 1, which STS-B has, cannot be such a mean. As in SentEval, its row sums to the score itself: 0.75
-    becomes 0.75 of 1, and 0 a row of zeros.
+    For example, 3.6 gives 3 the probability 0.4 and 4 the probability 0.6. A score below 1, which STS-B has, cannot be
+    such a mean. As in SentEval, its row sums to the score itself: 0.75 gives 1 the value 0.75, and 0 gives a row of
+    zeros.
     """
     floor = np.floor(scores)[:, None]
     share = scores[:, None] - floor
@@ -76,7 +77,7 @@ def train(
     Args:
         features: (n, features).
         scores: (n,), 0 to 5.
-        dev_features, dev_scores: the same for dev.
+        dev_features, dev_scores: the features and scores of the dev split.
     """
     rows = _with_ones(features)
     targets = score_distributions(scores)

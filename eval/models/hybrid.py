@@ -1,10 +1,10 @@
-"""A model beside BM25, `--model hybrid:DIR`: a weighted sum of both scores ranks documents; other tasks skip it.
+"""A model combined with BM25, `--model hybrid:DIR`: documents are ranked by a weighted sum of both scores.
 
     score of a document = w z(model's score) + (1 - w) z(BM25's score)
-    z: the scores of one query over all documents, with mean 0 and deviation 1
+    z: the scores of one query over all documents, shifted and scaled to mean 0 and standard deviation 1
 
-A task with further queries, which it does not score, chooses w by them (`Beside.best_weight`); otherwise w is
-`common.ranking.HYBRID_WEIGHT`.
+Tasks that do not rank documents skip such a model. If a task has further queries, which it does not score, they choose
+w (`Beside.best_weight`); otherwise w is `common.ranking.HYBRID_WEIGHT`.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ class Beside:
     Attributes:
         dense: the model's vectors of queries and documents, (m, dim) and (n, dim).
         words: BM25's vectors of queries and documents, sparse, (m, vocabulary) and (n, vocabulary).
-        dense_scales, words_scales: a and b, (m,) each, with which a x scores + b has mean 0 and deviation 1.
+        dense_scales, words_scales: for the model and for BM25, a and b, (m,) each: a x scores + b has mean 0 and
+            standard deviation 1 for each query.
     """
 
     dense: tuple[Floats, Floats]
@@ -51,7 +52,7 @@ class Beside:
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
 
     def part(self, rows: slice | Ints) -> "Beside":
-        """Return some of the queries, and all documents."""
+        """Return the vectors and scales of some of the queries, with all documents."""
         return Beside(
             (self.dense[0][rows], self.dense[1]),
             (self.words[0][rows], self.words[1]),
@@ -72,8 +73,8 @@ class Beside:
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
         """Return the reciprocal rank of each query by each of WEIGHTS, (weights, m).
 
-        A document that scores below the right one both by the model and by BM25 does so with any weight. Few other
-        documents remain, so all weights together take little more time than a single one.
+        A document that scores below the right document both by the model and by BM25 does so with any weight. Few other
+        documents remain, so all weights together take little more time than a single weight.
         """
         values = np.empty((len(WEIGHTS), len(self.dense[0])))
         for start, dense in ranks.blocks(*self.dense):
@@ -115,7 +116,7 @@ def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence:
     """Return the rank of a right document with each of WEIGHTS, (weights,) int64.
 
     Args:
-        by_model, by_words: the scaled scores of all documents minus the right one's, (n,).
+        by_model, by_words: the scaled scores of all documents minus the scaled score of the right document, (n,).
     """
     step = 10.0**-DECIMALS / 2
     rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
@@ -127,7 +128,7 @@ def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence:
 
 
 class Hybrid(Similarity):
-    """A model beside BM25: ranks documents by a weighted sum of both scores.
+    """A model combined with BM25: ranks documents by a weighted sum of both scores.
 
     Args:
         model: the model, which gives the vectors of texts.

@@ -27,7 +27,10 @@ _DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
 class _Fitted(NamedTuple):
-    """A baseline fitted on n documents: maps queries to vectors; the documents' vectors, (n, vocabulary)."""
+    """A baseline fitted on n documents: a function from queries to vectors, and the vectors of the documents.
+
+    Both have a column for each word of the vocabulary.
+    """
 
     queries: Callable[[Sequence[str]], csr_array]
     documents: csr_array
@@ -85,7 +88,7 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
 
 
 def _bm25(documents: Sequence[str], of: WordFunction = PLAIN) -> _Fitted:
-    """Return a query's counts of words and a document's weights, whose product is BM25's score."""
+    """Return vectors whose products are BM25's scores: counts of words for queries, weights of words for documents."""
     index = BM25.of(documents, words=of)
     return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, of), index.weights.tocsr())
 

@@ -132,7 +132,7 @@ def default_name(spec: str) -> str:
     """Return the default name of a model in results.
 
     A folder has the name of `common.model_folder.model_name`; a file of word vectors has its name without the
-    extension; a function or a baseline has its spec; a hybrid `hybrid-` before its model's name.
+    extension; a function or a baseline has its spec; the name of a hybrid is `hybrid-` and its model's name.
     """
     path = Path(spec)
     if path.is_file():

@@ -24,14 +24,14 @@ NUM_TIMED = 64
 
 
 class Prompted(Similarity):
-    """A model that compares texts, each with the prompt of its side.
+    """A model that compares texts, embedding queries, documents and other texts with different prompts.
 
     Args:
-        prompts: the prompt of each side.
-        embedder: returns, for a prompt, the `EmbeddingSimilarity` that embeds texts with it.
+        prompts: the prompts before queries, documents and other texts.
+        embedder: function from a prompt to the `EmbeddingSimilarity` that embeds texts with this prompt.
 
     Attributes:
-        embedders: one for each distinct prompt.
+        embedders: an `EmbeddingSimilarity` for each distinct prompt.
     """
 
     def __init__(self, prompts: Sides, embedder: Callable[[str], EmbeddingSimilarity]) -> None:
@@ -47,7 +47,7 @@ class Prompted(Similarity):
         """Return a model that caches embeddings on disk.
 
         Args:
-            prompt_name: names of prompts, as of `clearspan eval --prompt-name`.
+            prompt_name: names of prompts; see `clearspan eval --prompt-name`.
             cached: folder of all cached embeddings; None: no cache.
 
         Raises:

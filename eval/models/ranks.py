@@ -49,7 +49,7 @@ class Ranks:
 
 
 def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ranks:
-    """Rank all documents of a collection for every query; return the ranks of the right ones.
+    """Rank all documents of a collection for every query; return the ranks of the first right documents.
 
     Memory never holds queries x documents.
 
@@ -65,7 +65,7 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
 
 
 def blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
-    """Yield the scores of blocks of queries: the first query, and the scores (rows, n)."""
+    """Yield, for each block of queries, the position of its first query and the scores (rows, n)."""
     rows = max(1, BLOCK_SCORES // max(1, documents.shape[0]))
     for start in range(0, queries.shape[0], rows):
         yield start, products(queries[start : start + rows], documents)

@@ -83,7 +83,7 @@ Figure = Bars | Curves
 
 
 def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[ScoreBar]:
-    """Return rows sorted by their value, undefined ones last; equal ones keep their order."""
+    """Return rows sorted by value, best first and undefined values last; rows with equal values keep their order."""
     sign = -1 if more_is_better else 1
 
     def order(row: ScoreBar) -> tuple[bool, float]:
@@ -143,7 +143,7 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float], zero: bool) -> "_Scale":
-        """Return the range of the finite values, with zero if asked, never empty."""
+        """Return the range of the finite values, which includes zero if `zero` is set, and is never empty."""
         finite = [value for value in values if math.isfinite(value)]
         if zero:
             finite.append(0.0)
@@ -232,12 +232,12 @@ def value_text(row: ScoreBar) -> str:
 
 
 def interval_text(row: ScoreBar) -> str:
-    """Return the text of an interval; "" without one."""
+    """Return the text of an interval; "" if the score has none."""
     return f"[{row.low:.1f}, {row.high:.1f}]" if math.isfinite(row.low) and math.isfinite(row.high) else ""
 
 
 def score_text(row: ScoreBar) -> str:
-    """Return a row as one line of text, nothing cut."""
+    """Return a row as one line of text, without cutting the name."""
     noted = f"{row.name} ({row.note})" if row.note else row.name
     return printable(" ".join(filter(None, (noted, value_text(row), interval_text(row)))))
 

@@ -143,7 +143,7 @@ def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
 
 
 def compared(summary: ScoreSummary, task: str) -> _Pair | None:
-    """Return the best model on a task and the one that it is compared with; None if fewer than two scores exist."""
+    """Return the best model on a task and the model that it is compared with; None if fewer than two scores exist."""
     names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
     if len(names) < 2:
         return None
@@ -257,7 +257,11 @@ def _kind(spec: str) -> str:
 
 
 def examples(summary: ScoreSummary, task: str) -> list[Table]:
-    """Return a query that the best model wins against the other one, and one that it loses, if there are such."""
+    """Return up to two tables: the query on which the best model gains most, and the query on which it loses most.
+
+    Gains and losses are in reciprocal rank, against the model that it is compared with. A table is omitted if there is
+    no such query.
+    """
     pair = compared(summary, task)
     if pair is None:
         return []

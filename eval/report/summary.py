@@ -74,7 +74,7 @@ class ScoreSummary:
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """Return a figure of each model with its interval; the best of several is strong."""
+        """Return a figure of each model with its interval; the best of several models stands out."""
         values = [self._value(scored, task, metric) for scored in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(values) if value is not None and math.isfinite(value)}
         best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)

@@ -10,7 +10,7 @@ from clearspan.eval.details import Cell, Table, as_cell, cell_text
 def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
     """Return the lines of a table; columns that do not fit into `width` cells follow in further tables below.
 
-    Each of these tables has the columns that name the rows, and at least one other. Strong values have a star.
+    Each of these tables has the columns that name the rows, and at least one further column. Strong values have a star.
 
     Args:
         notes: whether to show the cells' notes.

@@ -24,8 +24,8 @@ class Average:
     """The rule of an average.
 
     Attributes:
-        metrics: task -> the metrics whose mean represents it; one for most tasks.
-        rounded: round each value to two decimals before averaging, as SimCSE's script does.
+        metrics: task -> the metrics whose mean represents the task; a single metric for most tasks.
+        rounded: whether to round each value to two decimals before averaging, as SimCSE's script does.
         least: minimum number of scored tasks; with fewer, e.g. only one family, the average is omitted.
     """
 
@@ -102,11 +102,11 @@ HALVES: dict[str, tuple[str, str]] = {
 def average(name: str, scores: Scores, least: int | None = None) -> dict[str, Any] | None:
     """Compute an average by its name in AVERAGES or HALVES.
 
-    With missing tasks, the mean is over the others and not comparable with published values. A task that lacks one of
-    its metrics counts as missing; a NaN makes the average NaN.
+    If tasks are missing, the mean is over the remaining tasks and not comparable with published values. A task that
+    lacks one of its metrics counts as missing; a NaN makes the average NaN.
 
     Args:
-        least: minimum number of scored tasks; None: the rule's.
+        least: minimum number of scored tasks; None: the minimum of the rule.
 
     Returns:
         {"value": percent, "tasks": the covered tasks, "missing": the missing tasks}; None if too few tasks are scored.
@@ -130,7 +130,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
 
 
 def missing_tasks(name: str, scores: Scores) -> list[str]:
-    """Return the tasks of an average that lack one of its metrics."""
+    """Return the tasks of an average that lack a score in one of the metrics that the average uses."""
     return [
         task
         for half in HALVES.get(name, (name,))

@@ -19,7 +19,7 @@ _FOLDER = Path(__file__).parent / "papers"
 
 @dataclass(frozen=True)
 class Column:
-    """A column, and the source of our cells in it: at most one of the attributes other than `head`.
+    """A column of a table. At most one attribute other than `head` is set: the source of our own cells in the column.
 
     Attributes:
         of: the task and metric of each figure in a cell.

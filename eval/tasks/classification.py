@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Head:
-    """A classifier: a hidden layer of `num_hidden` sigmoids with dropout before it, or logistic regression for 0."""
+    """A classifier: a hidden layer of `num_hidden` sigmoids with dropout before it, or, for 0, logistic regression."""
 
     num_hidden: int = 0
     dropout: float = 0.0

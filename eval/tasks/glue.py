@@ -53,8 +53,8 @@ EPOCHS = {"full": 10, "fast": 3}
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
     """Return the examples of each of a task's scores, CLEAR's figure first.
 
-    That figure is Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, of Pearson and Spearman
-    for STS-B, of the two dev files' accuracies for MNLI, and accuracy for all others.
+    CLEAR's figure is Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, of Pearson and
+    Spearman for STS-B, of the two dev files' accuracies for MNLI, and accuracy for all other tasks.
 
     Args:
         predicted: class numbers or scores of the dev files' rows, concatenated, float64 (n,).
@@ -141,8 +141,9 @@ class GlueTask:
         )
 
     def constant_answer(self) -> float:
-        """Return the main score of one answer for all dev rows, in percent: the most frequent class of the training
-        rows, 0 for regression, whose correlation a constant leaves undefined.
+        """Return the main score, in percent, of the same answer for all dev rows: the most frequent training class.
+
+        For regression the score is 0, since a constant answer has no correlation.
         """
         if not self.num_classes:
             return 0.0

@@ -109,7 +109,10 @@ def shown_queries(num_queries: int) -> list[int]:
 def _blocks(
     queries: Vectors, documents: Vectors, collection: RetrievalSet, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
-    """Yield blocks of queries: the first query, and the positions and scores of each query's ranking."""
+    """Yield, for each block of queries, the position of its first query, and each query's ranking.
+
+    A ranking is the positions and scores of documents, best first.
+    """
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
     for start in range(0, queries.shape[0], num_rows):
         scores = products(queries[start : start + num_rows], documents)  # (rows, n)
@@ -134,10 +137,10 @@ class RetrievalTask:
 
     Attributes:
         headline: keys of the scores for the summary, main score first, each with its interval. Empty: all scores, of
-            which nDCG@10 (MAP, where each query has its own candidates) is the main one; it and MRR have intervals.
+            which nDCG@10 (MAP, where each query has its own candidates) is the main score; it and MRR have intervals.
         counts: further sizes of the data.
         text: remarks for the report.
-        settings: what the collection depends on, if it is made and not read.
+        settings: settings that the collection depends on, if it is constructed and not read from published files.
     """
 
     name: str

@@ -80,8 +80,8 @@ def read_stsb_dev(data: str | Path) -> ScoredPairs:
     """Return STS-B's dev split from a SentEval data folder, or the pairs of the user's own csv or tsv file.
 
     Raises:
-        MissingDataError: the split is not there.
-        DataError: its file is malformed.
+        MissingDataError: the split's file does not exist.
+        DataError: the file is malformed.
     """
     path = stsb_dev_file(data)
     return read_pairs(path) if path == Path(data) else SPLITS["STSBenchmark"][1](path)
@@ -104,7 +104,7 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
     """Return train, dev and test of one of `SPLITS` in a SentEval data folder, and the files that hold them.
 
     Raises:
-        MissingDataError: one of the three is missing.
+        MissingDataError: one of the three splits is missing.
         DataError: a file is malformed.
     """
     files = {split: _split_file(data, task, split) for split in ("train", "dev", "test")}
@@ -136,7 +136,9 @@ class StsTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return a year's correlations in three aggregations; else the test set's, and the dev set's as `*_dev`."""
+        """Return, for an STS year, its correlations in three aggregations; otherwise the correlations of the test set,
+        and of the dev set as `*_dev`.
+        """
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
         if "test" in self.subsets:
@@ -179,8 +181,8 @@ class StsTask:
 def load(data: Path) -> Loaded:
     """Read every STS task of a SentEval data folder.
 
-    A year is one task: without one subset's file the whole year counts as missing, since its scores would not be
-    comparable.
+    A year is one task: if the file of one subset is missing, the whole year counts as missing, since its scores would
+    not be comparable.
     """
     years = load_each({year: partial(_read_year, data, year) for year in YEARS})
     return years.joined(_load_splits(task, SPLITS[task][1], partial(_split_file, data, task)) for task in SPLITS)

@@ -41,7 +41,7 @@ class TaskContext:
 
 
 class Task(Protocol):
-    """A task whose data is read and checked."""
+    """An evaluation task whose data has already been loaded and validated."""
 
     @property
     def name(self) -> str:
@@ -61,13 +61,13 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A family's tasks in a data folder: those ready to score, and the reason for each missing one."""
+    """A family's tasks in a data folder: the tasks that are ready to score, and the reason for each missing task."""
 
     tasks: list[Task]
     missing: dict[str, str]
 
     def joined(self, others: "Iterable[Loaded]") -> "Loaded":
-        """Return these tasks together with the tasks of all others."""
+        """Return these tasks together with the tasks of all `others`."""
         every = [self, *others]
         missing = {name: reason for each in every for name, reason in each.missing.items()}
         return Loaded([task for each in every for task in each.tasks], missing)
