@@ -42,8 +42,7 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 
 
 def copy(model: Path, folder: Path) -> None:
-    """Copy a model folder to `folder`, unless the copy is there already; first move a copy that differs out of the way.
-    """
+    """Copy a model folder to `folder`, unless the copy is there already; first move a different copy out of the way."""
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
 

@@ -1,4 +1,4 @@
-"""Windows of texts in flight: some are tokenized in a thread while a device computes others.
+"""Windows of texts in flight: some windows are tokenized in a thread while a device embeds earlier windows.
 
     texts -> windows -> ids (in a thread, AHEAD windows before the device) -> started (IN_FLIGHT at once) -> results
 
@@ -20,14 +20,14 @@ WINDOW_TEXTS, WINDOW_CHARACTERS = 8192, 1 << 22
 AHEAD = 2
 """Number of windows that are tokenized ahead of the device."""
 IN_FLIGHT = 2
-"""Number of windows that are started before the result of the first is read."""
+"""Number of windows whose computation is started before the result of the first window is read."""
 
 
 class Running(Protocol):
     """A window whose embeddings are being computed."""
 
     def result(self) -> Embedded:
-        """Wait for the embeddings, and return them in the texts' order."""
+        """Wait for the embeddings, and return them in the order of the texts."""
 
 
 Start = Callable[[Sequence[str], Tokens], Running]
@@ -54,11 +54,13 @@ def embed_windows(
 ) -> Iterator[Embedded]:
     """Yield the embeddings of each window of texts, in order.
 
-    Windows are taken from `texts` in the caller's thread, a few before the one whose embeddings are yielded.
+    The caller's thread takes a few windows from `texts` ahead of the window whose embeddings are yielded.
 
     Args:
         start: function that starts the computation of a window.
-        guard: returns the context in which texts are tokenized and embedded; taking them from `texts` is outside it.
+        texts: the windows of texts.
+        guard: returns a context manager that is entered while this function waits for tokens, starts a window and waits
+            for its embeddings, e.g. to convert exceptions. It is not active while windows are taken from `texts`.
     """
     upcoming = iter(texts)
     first = list(islice(upcoming, 2))

@@ -60,7 +60,7 @@ def packed_attention(
     """Compute attention with transformers' signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
 
     With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other. A
-    decoder's tokens do not attend to later ones; several of its query heads may share a head of keys and values. The
+    decoder's tokens do not attend to later tokens; several query heads may share one head of keys and values. The
     bias of T5 and MPNet, (1, heads, longest, longest), is added to the scores (`common.encoder.relative`).
 
     Raises:
@@ -93,9 +93,9 @@ class ScoreOptions(NamedTuple):
 
     Attributes:
         scaling: factor of the dot products; None: 1 / sqrt(d).
-        sliding_window: tokens this far apart, or farther, do not attend to each other; None: all attend to all.
-        causal: whether no token attends to later ones.
-        bias: added to the scores, (1, heads, longest, longest).
+        sliding_window: tokens this far apart, or farther, do not attend to each other; None: all tokens attend to all.
+        causal: whether tokens do not attend to later tokens.
+        bias: values to add to the scores, (1, heads, longest, longest).
     """
 
     scaling: float | None = None
@@ -150,7 +150,7 @@ def unfused_attention(
 
     Args:
         q, k, v: (N, heads, L, d).
-        mask: as `ScoreOptions.mask` returns it.
+        mask: a mask that `ScoreOptions.mask` returned.
     """
     shape = q.shape
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling

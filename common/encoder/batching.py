@@ -21,8 +21,8 @@ def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> It
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
     """Yield the row numbers, longest row first, in batches of at most `batch_tokens` tokens including padding.
 
-    A row longer than that has a batch of its own. A batch also ends where lengths fall below seven eighths of its
-    longest row; otherwise padding would take a quarter of few, large batches.
+    A row longer than `batch_tokens` has a batch of its own. A batch also ends where lengths fall below seven eighths of
+    its longest row; otherwise, if there are few, large batches, a quarter of their tokens would be padding.
     """
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):

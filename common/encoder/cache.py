@@ -61,7 +61,8 @@ class Cache:
     """The cached embeddings of one model.
 
     Attributes:
-        blocks: the memory-mapped rows of each file, (n, dim) float32. Row numbers count through all blocks.
+        blocks: the memory-mapped rows of each file, (n, dim) float32. A row number is an index into the concatenation
+            of all blocks.
         takes: whether the cache still accepts rows; false after a failed write.
         warnings: one line for each file that could not be read or written.
     """
@@ -133,7 +134,11 @@ class Cache:
         return np.where(is_cached, self._order[places], -1)
 
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether rows, by their places in `_entries`, match their checksums, (len(places),); warn of others."""
+        """Return whether rows match their checksums, (len(places),) bool; warn of rows that do not.
+
+        Args:
+            places: positions of the rows in `_entries`.
+        """
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers = self._order[places]
         whole = np.zeros(len(places), bool)
@@ -181,7 +186,7 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return part of each text's hash, (n,), with which its row's checksum starts: no row passes for another text's."""
+    """Return part of each text's hash, (n,); the checksum of a row includes it, to detect the row of another text."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 

@@ -32,7 +32,7 @@ class Dropout(nn.Dropout):
 
 
 def replace_dropout(model: nn.Module) -> None:
-    """Replace every dropout of a model with this module's, of the same rate and mode."""
+    """Replace every dropout of a model with the `Dropout` of this module, with the same rate and mode."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Dropout:

@@ -25,21 +25,21 @@ FEW = 0.01
 FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
 """Fewest and most texts that are checked for a constant model; more texts are sampled at even distances."""
 NOISE = 1e-6
-"""Largest difference that float32 may cause between the products of two equal directions with a random vector."""
+"""Largest difference, due to float32, between the products of two equal directions with a random vector."""
 
 
 def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
-    """Return the cache of a model's embeddings with a prompt; None without a folder, or for a model without a key.
+    """Return the cache of a model's embeddings with a prompt; None if there is no folder or the model has no cache key.
 
     Args:
-        folder: the folder of all models' caches, as `cache.folder_of` returns it.
+        folder: the folder of all models' caches, from `cache.folder_of`.
     """
     key = model.cache_key(prompt) if folder else None
     return Cache(folder / key, model.dim) if folder and key else None
 
 
 def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) -> Encode:
-    """Return a function that embeds texts with a model, each after the prompt; arguments as in `Encoder.encode`."""
+    """Return a function that embeds texts with a model, each after the prompt; for the rest see `Encoder.encode`."""
     return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)
 
 
@@ -99,7 +99,15 @@ class Embedder:
             self.constant = (num_texts, different)
 
     def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed new texts; return blocks of embeddings (n, dim), and text -> row number, counted through all blocks."""
+        """Embed the texts that have no embedding yet, in memory or in the cache.
+
+        Args:
+            keep: whether to remember new embeddings for later calls. If the cache accepts rows, they are remembered in
+                any case.
+
+        Returns:
+            All blocks of embeddings, (n, dim) each, and for each text its row in the concatenation of the blocks.
+        """
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)
@@ -118,7 +126,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return a warning for each kind of broken embedding, and the cache's warnings."""
+        """Return the warnings about embeddings that are not finite, all zeros or (nearly) constant, and the cache's."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
@@ -136,7 +144,7 @@ class Embedder:
         return warnings + (self._cache.warnings if self._cache else [])
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
-        """Compute embeddings, (len(texts), dim), count the broken ones and cache the others."""
+        """Embed texts, (len(texts), dim) float32; count embeddings that are not finite or all zeros, cache the rest."""
         start = time.perf_counter()
         embeddings = np.asarray(self._encode(texts), dtype=np.float32)
         self.encode_s += time.perf_counter() - start
@@ -157,7 +165,7 @@ class Embedder:
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows by their numbers, counted through all blocks: (len(rows), dim)."""
+    """Return the rows with these indices into the concatenation of all blocks, (len(rows), dim)."""
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
@@ -188,9 +196,9 @@ def unit_vectors(embeddings: Floats) -> Floats:
 def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
     """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
 
-    A NaN counts as 0, and so does the cosine with a zero vector, as in SentEval's STS protocol. Values are rounded to
-    12 decimals: the digits beyond are noise of float32 embeddings, which would give an encoder that maps all texts to
-    one direction a correlation.
+    A NaN counts as 0, and the cosine with a zero vector is 0, as in SentEval's STS protocol. Values are rounded to 12
+    decimals: further digits are noise of float32 embeddings, from which an encoder that maps all texts to one direction
+    would get a correlation.
     """
     product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
     cosine: NDArray[np.float64] = product.sum(axis=1).round(12)

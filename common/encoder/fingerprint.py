@@ -2,8 +2,8 @@
 
 It is the key of the evaluator's cache, and the hash by which a dataset of vectors names its model.
 
-Hashing something irrelevant only costs a recomputation; leaving out something relevant would give wrong scores. So all
-files of a folder count, except those known to be for something else.
+Hashing an irrelevant file only costs a recomputation; leaving out a relevant file would give wrong scores. So all files
+of a folder are hashed, except files that are known to serve another purpose.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from clearspan.common.model_folder import read_modules
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
-"""Suffixes of files that do not count: model cards, images, weights for other frameworks."""
+"""Suffixes of files that are not hashed: model cards, images, weights for other frameworks."""
 
 
 def model_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, by its path in the folder.
 
-    The files are those directly in the folder, and all in the folders of its modules.
+    The files are the files directly in the folder, and all files in the folders of its modules.
 
     Raises:
         EncoderError: the folder's list of modules cannot be read.

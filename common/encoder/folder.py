@@ -18,7 +18,7 @@ def load_folder(
     A static model on a CPU is loaded by `static`, which ignores `precision`; `library` loads any other model.
 
     Args:
-        pooling, device, precision: as in `load_with_library`.
+        pooling, device, precision: see `load_with_library`.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.

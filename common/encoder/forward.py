@@ -31,7 +31,7 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
 
 
 def output(base: Any, packed: Packed, positions: Tensor) -> Any:
-    """Return the whole output of the base model for a packed batch; arguments as in `states`."""
+    """Return the whole output of the base model for a packed batch; see `states` for the arguments."""
     options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # no decoding, so no KV cache
     return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
 
@@ -45,9 +45,9 @@ def check_packing(
 
     Args:
         base: a transformers base model.
-        forward: returns the model's states of a packed batch, (T, h).
-        alone: returns the model's states of one sequence of ids, (1, L) -> (1, L, h).
-        max_tokens: the longest sequence that the model takes.
+        forward: function from a packed batch to the model's states, (T, h).
+        alone: function from one sequence of ids, (1, L), to the model's states, (1, L, h).
+        max_tokens: length of the longest sequence that the model accepts.
     """
     window = getattr(base.config, "sliding_window", None) or 0
     lengths = [min(window + 24, max_tokens), 9]

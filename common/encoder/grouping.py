@@ -16,8 +16,9 @@ Batch = TypeVar("Batch", bound=Packed)
 
 
 def by_length(packed: Batch) -> tuple[Batch, Tensor | None]:
-    """Return the batch sorted by length, and the new place of each former row, (T,) int64; or the batch itself and None
-    if sequences of one length are neighbors already.
+    """Return the batch sorted by length, and for each row of the given batch its new position, (T,) int64.
+
+    If sequences of equal length are already adjacent, return the given batch and None.
 
     Patches stay first, in their order.
     """

@@ -6,7 +6,7 @@ Embeddings are computed without padding (`common.encoder.packed`). A model that 
 itself, with a warning.
 
 A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
-trained on. The library would read it as the special token, which is kept for a model whose prompts spell out one.
+trained on. The library would read it as the special token; so does this module if a prompt of the model spells out one.
 
 A sentence-transformers folder defines modules, prompts and length limits; a plain Hugging Face folder gets a pooling.
 Errors that the library would silently accept are refused here: missing or surplus weights, settings that it misreads,

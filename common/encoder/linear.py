@@ -27,7 +27,7 @@ ONEDNN = _is_available()
 
 
 class Linear(nn.Linear):
-    """A linear layer that shares the weights of another one: fp32 on a CPU by oneDNN, everything else by torch."""
+    """A linear layer that shares the weights of another layer: fp32 on a CPU by oneDNN, everything else by torch."""
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
@@ -42,7 +42,7 @@ class Linear(nn.Linear):
 
 
 def replace_linear(model: nn.Module) -> None:
-    """Replace every linear layer of a model with this module's, if torch has the function."""
+    """Replace every linear layer of a model with the `Linear` of this module, if torch has oneDNN's function."""
     if not ONEDNN:
         return
     for parent in list(model.modules()):

@@ -27,7 +27,7 @@ _Answer = tuple[dict[str, Any], list[np.ndarray]]
 
 
 class _Request(NamedTuple):
-    """A request, and the future of its answer."""
+    """A request, and the future that will hold the answer."""
 
     message: dict[str, Any]
     arrays: list[np.ndarray]

@@ -73,7 +73,7 @@ class PackedTransformer:
         return output(self.model, packed, packed.positions[None] + self._first_position)
 
     def first_and_last(self, packed: Packed) -> Tensor:
-        """Return the mean of the first layer's states and the last one's, (T, h) fp32."""
+        """Return, for each token, the mean of its hidden states after the first and the last layer, (T, h) fp32."""
         layers = self.output(packed).hidden_states
         mean: Tensor = (layers[1][0].float() + layers[-1][0].float()) / 2
         return mean
@@ -137,7 +137,8 @@ class PackedModel:
         Args:
             ids: the token ids of all texts, special tokens included, one text after the other, on the device.
             lengths: (n,), the number of ids of each text, on the host.
-            prompt_tokens: ids at the beginning of each text that a pooling without the prompt leaves out.
+            prompt_tokens: number of ids at the beginning of each text that belong to the prompt; a pooling that
+                excludes the prompt leaves them out.
         """
         return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 

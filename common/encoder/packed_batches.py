@@ -21,7 +21,7 @@ from clearspan.common.encoder.packing import Packed, pack
 CPU_TOKENS = 2048
 """Most tokens of a forward pass on a CPU, unless one text has more."""
 FEW_ROWS, MANY_ROWS = 16, 64
-"""On a CPU, the rows of a forward pass are a multiple of FEW_ROWS; above 8 * MANY_ROWS, of MANY_ROWS."""
+"""On a CPU, the number of rows of a forward pass is a multiple of FEW_ROWS; above 8 * MANY_ROWS, of MANY_ROWS."""
 
 
 def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
@@ -30,7 +30,7 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
     Args:
         ids: the token ids of all texts, special tokens included, one text after the other, on the device.
         lengths: (n,), the number of ids of each text, on the host; may be 0.
-        embed: returns the embeddings of a batch, (num_sequences, dim); a last sequence may be a filler.
+        embed: function from a batch to its embeddings, (num_sequences, dim); the last sequence may be a filler.
     """
     if ids.device.type != "cpu":
         ids = ids.long() if len(ids) else ids.new_zeros(1).long()

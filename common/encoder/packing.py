@@ -24,7 +24,7 @@ class Packed:
         sequence: (T,), the number of each row's sequence.
         cu_seqlens: (N + 1,) int32, cumulative lengths.
         num_sequences: number of sequences without the fillers at the end.
-        longest: the longest sequence, or a bound of it.
+        longest: length of the longest sequence, or an upper bound.
         patch_rows: number of rows at the beginning that are patches of images or audio.
         lengths: the host's copy of the sequence lengths; None if the host does not know them.
     """
@@ -44,11 +44,11 @@ class Packed:
         return self.cu_seqlens[self.num_sequences]
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:
-        """Return the batch with its sequences in another order, whose lengths the host knows.
+        """Return the batch with its sequences in a new order; the host must know their lengths.
 
         Args:
-            order: (N,) int64, the former number of each sequence.
-            rows: (T,) int64, the former place of each row.
+            order: (N,) int64, the index in this batch of each sequence of the new batch.
+            rows: (T,) int64, the index in this batch of each row of the new batch.
         """
         lengths = torch.tensor(self.lengths)[order]
         return dataclasses.replace(

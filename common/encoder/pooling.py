@@ -55,7 +55,7 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
         options: further arguments of sentence-transformers' `Transformer`.
 
     Raises:
-        EncoderError: the pooling is unknown, or it is `pooler` and the architecture has no head.
+        EncoderError: the pooling is unknown, or it is `pooler` and the architecture has no pooler layer.
     """
     if pooling not in OF_PLAIN_FOLDER:
         wrong = advice(f"--pooling {pooling}") or f"; choose from {', '.join(OF_PLAIN_FOLDER)}"

@@ -18,8 +18,8 @@ class PoolingUse(NamedTuple):
 
     Attributes:
         exported: the key of sentence-transformers before version 6 in a Pooling module's settings; "": no such module.
-        trains: `model.pooling` may name it.
-        of_plain_folder: `--pooling` may name it.
+        trains: whether `model.pooling` may name the pooling.
+        of_plain_folder: whether `--pooling` may name the pooling.
     """
 
     exported: str = ""

@@ -28,11 +28,11 @@ OTHER: Side = "other"
 OF_DOCUMENTS = ("document", "passage", "corpus")
 """Words in the names of prompts that are meant for documents."""
 NONE = "none"
-"""Name that chooses no prompt."""
+"""Name that stands for no prompt."""
 
 
 class Sides(NamedTuple):
-    """The prompt before a text of each side; "" for none."""
+    """The prompts before queries, documents and other texts; "" for no prompt."""
 
     query: str = ""
     document: str = ""
@@ -50,7 +50,7 @@ class Prompts:
     """The prompts of a model.
 
     Attributes:
-        texts: the prompts by name; one may be empty.
+        texts: name -> prompt, which may be empty.
         default_name: the name of the default prompt, if there is one.
     """
 
@@ -84,7 +84,7 @@ class Prompts:
         """Return the prompt before a text.
 
         Args:
-            name: the prompt to take in place of the side's; `NONE` for no prompt.
+            name: name of a prompt to use instead of the side's prompt; `NONE` for no prompt.
 
         Raises:
             EncoderError: the model has no prompt of this name.
@@ -97,10 +97,11 @@ class Prompts:
         """Return the prompt of each side.
 
         Args:
-            names: one name for every text, or the names of queries and of documents; none for the model's own.
+            names: one name of a prompt for every text, or two names, for queries and for documents; if empty, each side
+                has the model's own prompt.
 
         Raises:
-            EncoderError: the model has no prompt of a name.
+            EncoderError: the model has no prompt with one of these names.
         """
         query: str | None = None
         document: str | None = None
@@ -112,7 +113,7 @@ class Prompts:
         return Sides(self.of_side(QUERY, query), self.of_side(DOCUMENT, document), self.of_side(OTHER, other))
 
     def unused(self, *sides: Side) -> str:
-        """Return a line if queries or documents have no prompt although the model has one that seems meant for them."""
+        """Return a line if queries or documents have no prompt although a prompt of the model seems meant for them."""
         lines = []
         for side in sides:
             words, whose = (OF_DOCUMENTS, "documents") if side == DOCUMENT else ((QUERY,), "queries")

@@ -48,7 +48,7 @@ class LibraryReader(TokenReader):
 
     @property
     def limit(self) -> int:
-        """The number of tokens that the model reads of a text, special tokens included; LONGEST for any number."""
+        """The most tokens of a text that the model reads, special tokens included; LONGEST if there is no limit."""
         return min(int(self._transformer.max_seq_length), LONGEST)
 
     @property
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Return the same as `read`, by the library's own function."""
+        """Return the tokens that `read` returns, by the library's own function."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1
@@ -127,7 +127,7 @@ class LibraryReader(TokenReader):
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer's template puts before and after a sequence; None unless it has one sequence."""
+    """Return the ids that a tokenizer's template puts before and after a text; None if it does not hold one text."""
     if tokenizer.post_processor is None:
         return [], []
     content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")

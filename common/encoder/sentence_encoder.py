@@ -18,7 +18,7 @@ from clearspan.common.options import Flag
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
 """Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
 SPECIAL_TOKENS = {"special tokens": "text"}
-"""Part of a fingerprint: special tokens that a text spells out are text, unless a prompt of the model has some."""
+"""Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""
 
 
 class Encoder(ABC):
@@ -42,7 +42,7 @@ class Encoder(ABC):
         """
 
     def cache_key(self, prompt: str) -> str | None:
-        """Return the hash of everything that affects an embedding with a prompt; None as `fingerprint`."""
+        """Return the hash of everything that affects an embedding with a prompt; None if `fingerprint` is None."""
         if self.fingerprint is None or not any(self.prompts.texts.values()):
             return self.fingerprint
         return digest(model=self.fingerprint, prompt=prompt)
@@ -63,7 +63,7 @@ class Encoder(ABC):
             prompt_name: the model's prompt to put before each text, or `none`; None: the model's default prompt.
 
         Raises:
-            EncoderError: a text cannot be encoded, or is no text; or the model has no such prompt.
+            EncoderError: a text cannot be encoded or is not a string, or the model has no such prompt.
         """
         return self._of_side(OTHER, texts, batch_tokens, progress, prompt_name)
 
@@ -74,7 +74,7 @@ class Encoder(ABC):
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of queries, with the model's prompt of queries, as `encode` does."""
+        """Return the embeddings of queries as `encode` does, but by default with the model's prompt for queries."""
         return self._of_side(QUERY, texts, batch_tokens, progress, prompt_name)
 
     def encode_document(
@@ -84,13 +84,13 @@ class Encoder(ABC):
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of documents, with the model's prompt of documents, as `encode` does."""
+        """Return the embeddings of documents as `encode` does, but by default with the model's prompt for documents."""
         return self._of_side(DOCUMENT, texts, batch_tokens, progress, prompt_name)
 
     def encode_after(
         self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts, each after the text `prompt`: (n, dim) float32. Else as `encode`."""
+        """Return the embeddings of texts as `encode` does, each after the text `prompt`: (n, dim) float32."""
         if prompt:
             raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
         return self.encode_list(listed(texts), batch_tokens, progress)
@@ -109,21 +109,22 @@ class Encoder(ABC):
 
 
 class Embedded(NamedTuple):
-    """Embeddings of n texts, (n, dim) float32, and which texts are longer than the model's limit, (n,) bool."""
+    """Embeddings of n texts, (n, dim) float32, and whether each text is longer than the model's limit, (n,) bool."""
 
     vectors: NDArray[np.float32]
     truncated: NDArray[np.bool_]
 
 
 class FolderEncoder(Encoder):
-    """An encoder of a model folder, as `common.encoder.folder.load_folder` returns it.
+    """An encoder loaded from a model folder (`common.encoder.folder.load_folder`).
 
     Args:
         settings: everything that affects the embeddings, except the folder's files and the prompt.
         libraries: the packages that compute the embeddings.
 
     Attributes:
-        folder: the model's folder. name: the model's name (`model_name`).
+        folder: the model's folder.
+        name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
         is_packed: whether a transformer runs without padding; None for a model without one.
     """
@@ -163,7 +164,7 @@ class FolderEncoder(Encoder):
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False, prompt: str | None = None
     ) -> Embedded:
-        """Return the embeddings of the texts as `encode` does, and which texts were truncated.
+        """Return the embeddings of the texts as `encode` does, and whether each text was truncated.
 
         Args:
             prompt: the text to put before each text; None: the model's default prompt.
@@ -178,7 +179,7 @@ class FolderEncoder(Encoder):
     ) -> Iterator[Embedded]:
         """Yield what `embed` returns for each window of texts, in order.
 
-        Windows are taken a few ahead, so that they are tokenized while others are computed.
+        A few windows are taken ahead, so that they are tokenized while earlier windows are embedded.
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
@@ -190,7 +191,7 @@ class FolderEncoder(Encoder):
 
     @property
     def most_tokens(self) -> int | None:
-        """The number of tokens of a text that the model reads, without special tokens; None for any number."""
+        """The most tokens of a text that the model reads, without special tokens; None if there is no limit."""
         return None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -47,7 +47,7 @@ class SharedModel:
         address: path of the Unix socket of the model's process.
 
     Attributes:
-        most_tokens: as in `FolderEncoder`.
+        most_tokens: see `FolderEncoder`.
 
     Raises:
         EncoderError: the process cannot be reached.
@@ -99,7 +99,7 @@ class SharedModel:
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
     def _asked(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Send a message and return the answer, over a connection that no other thread uses meanwhile.
+        """Send a message and return the answer, over a connection that no other thread uses at the same time.
 
         Raises:
             EncoderError: the model's process failed, or has ended.

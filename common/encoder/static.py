@@ -72,7 +72,7 @@ class StaticEncoder(FolderEncoder):
         table: vectors of the tokens, (tokens, width) float32.
         normalize: whether embeddings are scaled to unit length.
         config: content of `config_sentence_transformers.json`.
-        most_tokens: number of tokens after which `tokenizer` truncates; None if it does not.
+        most_tokens: number of tokens after which `tokenizer` truncates; None if it does not truncate.
         counter: the same tokenizer without truncation.
     """
 
@@ -174,7 +174,7 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether the settings of a module name another input or output than sentence embeddings."""
+    """Return whether the settings of a module name an input or output other than sentence embeddings."""
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 

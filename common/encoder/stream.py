@@ -37,10 +37,10 @@ class IdEncoder(Protocol):
 def embed(
     reader: TokenReader, model: IdEncoder, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
 ) -> Embedded:
-    """Return the embeddings of texts, and which of them were truncated.
+    """Return the embeddings of texts, and whether each text was truncated.
 
     Args:
-        prompt: the text to put before each of them.
+        prompt: the prompt to put before each text.
         batch_tokens: largest number of tokens of a batch; a longer text has a batch of its own.
         progress: show a progress bar.
     """
@@ -114,7 +114,7 @@ class Window:
             self._copying = None if is_host else _Copying(torch.cat(made))
 
     def result(self) -> Embedded:
-        """Wait for the embeddings, and return them in the texts' order."""
+        """Wait for the embeddings, and return them in the order of the texts."""
         if self._copying is not None:
             self._embedded.vectors[self._order] = self._copying.result()
         return self._embedded

@@ -15,8 +15,8 @@ def mean(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | Non
     """Return the mean of each sequence's states.
 
     Args:
-        skipped: tokens at the beginning of each sequence that do not count.
-        weights: (T,) fp32, by which the states were multiplied.
+        skipped: number of tokens at the beginning of each sequence that are left out.
+        weights: weights of the tokens, (T,) fp32, by which the states were multiplied.
     """
     if skipped or weights is not None:
         return _summed(hidden, packed, packed.positions >= skipped, weights)
@@ -28,7 +28,7 @@ def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | No
     """Return the state of each sequence's first token.
 
     Args:
-        skipped: tokens at the beginning of each sequence that do not count, unless the sequence has no others.
+        skipped: number of tokens at the beginning of each sequence that are left out, unless it has no further tokens.
     """
     starts = packed.cu_seqlens[: packed.num_sequences].long()
     lengths = packed.cu_seqlens.diff()[: packed.num_sequences]
@@ -69,16 +69,16 @@ FUNCTIONS: dict[str, Pool] = {
     "mean_sqrt_len_tokens": mean_by_root,
     "weightedmean": mean_by_position,
 }
-"""Of each pooling of `common.encoder.poolings` that is computed of token states, its function."""
+"""Name in `common.encoder.poolings` of each pooling that is computed from token states -> its function."""
 
 
 def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return what sentence-transformers' `Pooling` of a mode gives.
+    """Return the embeddings that sentence-transformers' `Pooling` computes in the pooling mode `mode`.
 
     Args:
         mode: a key of `FUNCTIONS`.
-        skipped: tokens at the beginning of each sequence, such as a prompt's, that do not count.
-        weights: (T,) fp32, the tokens' weights, as of `WordWeights`, by which the states are multiplied.
+        skipped: number of tokens at the beginning of each sequence, such as a prompt's, that are left out.
+        weights: weights of the tokens, (T,) fp32, by which the states are multiplied, e.g. from `WordWeights`.
     """
     hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
     return FUNCTIONS[mode](hidden, packed, skipped, weights)

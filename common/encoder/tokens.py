@@ -2,8 +2,8 @@
 
     prompt + text -> ids (`common.fast_tokenizer`) -> truncated -> special tokens around them -> one flat array
 
-`common.encoder.reading` does so with the tokenizer of a loaded model. Another process does so with a description of
-that reader, without the model, torch and sentence-transformers.
+`common.encoder.reading` reads texts with the tokenizer of a loaded model. Another process can read them with a
+description of this reader, without the model, torch and sentence-transformers.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.common.special_tokens import read_special_as_text, unhidden
 
 LONGEST = 1 << 30
-"""More tokens than any text has; it stands for no limit, for which some tokenizers state too large a number."""
+"""A number of tokens that no text has: it stands for no limit. Some tokenizers state a number that is too large."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tokens:
     Attributes:
         ids: the ids of all texts, one text after the other, truncated and with special tokens, (sum of lengths,).
         lengths: number of ids of each text, (n,).
-        is_truncated: whether a text is longer than the model reads, (n,).
+        is_truncated: whether each text is longer than the model reads, (n,).
         prompt_tokens: number of ids at the beginning of each text that belong to the prompt or precede it.
     """
 
@@ -51,8 +51,8 @@ class PostProcessing:
     """Truncation of a text's ids, and the special tokens around them: what a model reads.
 
     Attributes:
-        before, after: ids that precede and follow the text's ids.
-        limit: most ids that the model reads, including `before` and `after`; LONGEST: no limit.
+        before, after: ids to put before and after the text's ids.
+        limit: most ids that the model reads, including `before` and `after`; LONGEST if there is no limit.
         keeps_end: whether the beginning of a longer text is cut off rather than its end.
         special: the ids of all special tokens.
     """
@@ -99,7 +99,7 @@ class TokenReader:
         return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
     def described(self) -> dict[str, Any]:
-        """Return a description from which `of` makes an equal reader in another process; JSON can hold it."""
+        """Return a description, which JSON can hold, from which `of` creates an equal reader in another process."""
         return {
             "tokenizer": unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
@@ -115,14 +115,14 @@ class TokenReader:
 
     @property
     def most_tokens(self) -> int | None:
-        """The number of ids of a text that the model reads, without special tokens; None for any number."""
+        """The most ids of a text that the model reads, without special tokens; None if there is no limit."""
         return None if self.post_processing.limit >= LONGEST else self.post_processing.room
 
     def read(self, texts: Sequence[str], prompt: str = "") -> Tokens:
         """Return the ids of texts as the model reads them.
 
         Args:
-            prompt: the text to put before each of them.
+            prompt: the prompt to put before each text.
 
         Raises:
             EncoderError: the model has no embedding for an id.
@@ -178,7 +178,7 @@ class TokenReader:
 
 
 def _between(content: Ragged, before: list[int], after: list[int]) -> Ragged:
-    """Return lists of ids with the same ids before and after each."""
+    """Return the lists of `content`, each with the ids `before` prepended and the ids `after` appended."""
     if not before and not after:
         return content
     offsets = bounds(content.lengths + len(before) + len(after))
