@@ -110,7 +110,7 @@ def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
 
 
 def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
-    """Return the error for files of which some have titles, or whose titles have different names."""
+    """Return the error message for files of which only some have titles, or have them under different names."""
     groups: dict[Names | None, list[str]] = {}
     for file in sorted(files, key=lambda file: -file.entry.bytes):
         groups.setdefault(file.names, []).append(file.entry.name)

@@ -70,7 +70,7 @@ class Judging(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """The content of verdict.json: the verdict on held-out texts, and the one on the user's questions, if any."""
+    """The content of verdict.json: the verdict on held-out texts, and the verdict on the user's questions, if any."""
 
     held_out: Verdict
     questions: Verdict | None = None
@@ -80,8 +80,8 @@ class Verdicts:
         """Read the file.
 
         Raises:
-            ValueError: it is damaged.
-            OSError: it cannot be read.
+            ValueError: the file is damaged.
+            OSError: the file cannot be read.
         """
         return cls.from_json(unseal(path.read_bytes()))
 

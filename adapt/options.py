@@ -1,4 +1,4 @@
-"""The options of `clearspan adapt`, and what follows from them and the inputs: titles, prompts, models, kept fields."""
+"""The options of `clearspan adapt`, and the values derived from options and inputs: titles, prompts, models, fields."""
 
 import functools
 import re

@@ -21,7 +21,7 @@ class Outcome:
         verdict: the verdict that decides.
         other: the verdict that does not decide; None if there are no questions.
         model: name of the winner's model; if BM25 alone wins, the name of the best untrained model.
-        weight: the model's weight beside BM25: 0 for BM25 alone, None for the model alone.
+        weight: the model's weight when combined with BM25: 0 for BM25 alone, None for the model alone.
     """
 
     verdict: Verdict

@@ -12,11 +12,11 @@ from typing import NamedTuple
 EVALUATED = "training.eval_steps=1"
 """Placeholder for the evaluation interval, which is computed from the recipe's number of steps."""
 SHORT, LONG = 32, 1024
-"""Median numbers of tokens below which texts are single sentences, and from which they are long documents."""
+"""Bounds of the median number of tokens: below SHORT, texts are single sentences; from LONG on, long documents."""
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 4
-"""Number of evaluations during training, after the one at its start."""
+"""Number of evaluations during training, in addition to the evaluation at its start."""
 RANKED, RANKED_BY_STATIC = 900, 20_000
 """Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")

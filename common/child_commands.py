@@ -97,7 +97,7 @@ processes = Processes()
 
 
 class CommandError(RuntimeError):
-    """A command failed. The message is the one that the command reported, in one line.
+    """A command failed. The message is the command's own error message, in one line.
 
     Attributes:
         code: the exit code.

@@ -176,7 +176,7 @@ class WordTokens:
     """Cached tokenization of words, for a tokenizer that first splits at spaces. Threads may share an instance.
 
     Args:
-        tokenizer: a tokenizer whose ids of a text are the ids of the text's words, one after the other.
+        tokenizer: a tokenizer that gives a text the ids of its words, one word after the other.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -94,7 +94,7 @@ class _Field(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Return what the help calls the field: the flag, or the word in place of one."""
+        """Return the name of the field in the help: the flag, or the placeholder of a positional word."""
         return self.flag.metavar or self.name if self.flag.positional else self.option
 
     @property

@@ -57,7 +57,7 @@ class Details:
     """The parts of a task that a report shows beside its scores. An empty line in `text` separates paragraphs.
 
     Attributes:
-        answers: one for each query, in the same order for every model; a report shows those in which models differ.
+        answers: an answer for each query, in the same order for every model; a report shows answers that differ.
     """
 
     text: str = ""

@@ -184,7 +184,7 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning that names the tasks whose files differ from the published ones; no score would reveal it.
+    """Return a warning that names the tasks whose files differ from the published files; no score would reveal it.
 
     Args:
         known: task -> its files, compared with the known copies.

@@ -188,7 +188,7 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
 
 
 def num_resamples(num_figures: int) -> int:
-    """Return the number of bootstrap samples with which the least p-value is below the level even after correction."""
+    """Return the number of bootstrap samples with which the least possible p-value stays significant when corrected."""
     return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 
 

@@ -2,7 +2,7 @@
 
     a dataset's held-out titles (or crops, or a user's questions) ─┐
     all texts of the dataset ──────────────────────────────────────┼──> reciprocal ranks ──> one bootstrap ──> Verdict
-    BM25, untrained models, the trained one; each beside BM25 ─────┘
+    BM25, all models, and each model combined with BM25 ───────────┘
 
 The systems are all that a user could choose from: BM25, each untrained model, the trained model, and each model
 combined with BM25. The weights of the combinations, and the trained and the untrained system to compare, are chosen on

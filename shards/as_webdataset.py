@@ -45,8 +45,8 @@ def webdataset_pipeline(
 
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
-        shuffle: number of examples in the buffer from which they are drawn at random; the shards are then shuffled too.
-            0 keeps the order of the dataset.
+        shuffle: size, in examples, of the buffer from which examples are drawn at random; shards are shuffled too. 0
+            keeps the order of the dataset.
         seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
             (`persistent_workers`).
         images: webdataset's form of a decoded image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...

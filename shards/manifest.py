@@ -4,7 +4,7 @@ The manifest is written last and is the commit point: a folder without `manifest
 the manifest does not list is not part of it. The manifest holds the hash of its own content and the hashes of all files
 that determine the dataset's token ids or affect training on it.
 
-Resources are the files beside the shards that are needed to read them or to make more. A kind with token ids has its
+Resources are further files, needed to read the shards or to make more shards. A kind with token ids has its
 tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`. All other resources, such as the synonyms of
 views or the table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
 """
@@ -154,7 +154,7 @@ class Manifest:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """The mean and standard deviation of the kind's `statistics` column; empty for a kind without one."""
+        """The mean and standard deviation of the kind's `statistics` column; empty for a kind without such a column."""
         sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
         return moments.statistics(sums)
 

@@ -69,7 +69,7 @@ class Schema:
             ...; `negative_*`, if there is also a column `negative`, for negative_1, negative_2, ...; `field_*` for any
             names with this prefix, whose types are among FIELD_TYPES.
         layout: storage of the rows in a tar.
-        statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
+        statistics: column of arrays whose mean and standard deviation the manifest keeps; "" if there is none.
     """
 
     name: str

@@ -56,8 +56,8 @@ class Embedder:
         num_cached: number of distinct texts whose embeddings came from the cache.
         num_nonfinite: number of computed embeddings with a NaN or an infinity.
         num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
-        constant: (number of texts, number of their different directions) of the largest call of `embed` whose texts
-            have few of them (`FEW`); None if there was none.
+        constant: (number of texts, number of different directions of their embeddings) in the largest call of `embed`
+            with few different directions (`FEW`); None if there was no such call.
         encode_s: seconds spent in the encoder.
     """
 

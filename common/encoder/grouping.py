@@ -18,9 +18,8 @@ Batch = TypeVar("Batch", bound=Packed)
 def by_length(packed: Batch) -> tuple[Batch, Tensor | None]:
     """Return the batch sorted by length, and for each row of the given batch its new position, (T,) int64.
 
-    If sequences of equal length are already adjacent, return the given batch and None.
-
-    Patches stay first, in their order.
+    If sequences of equal length are already adjacent, return the given batch and None. Patches stay first, in their
+    order.
     """
     assert packed.lengths is not None
     lengths = torch.tensor(packed.lengths)

@@ -58,7 +58,7 @@ HIGHEST_SCORE = 5.0
 
 
 def read_glue(path: Path, layout: GlueColumns) -> Labeled:
-    """Read a file of a GLUE task; drops a byte order mark, such as the one before MRPC's header.
+    """Read a file of a GLUE task, without a byte order mark, which stands e.g. before MRPC's header.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -12,7 +12,7 @@ of their ids. The texts of a dataset are decoded from its token ids, without the
 before them, since each model adds its own.
 
 A dataset's held-out texts are halved by the hashes of the texts, or of the queries: training picks checkpoints by one
-half (`training.eval_data: heldout`), and the evaluation scores the other, so that the choice favors no trained model.
+half (`training.eval_data: heldout`), and the evaluation scores the other half, so the choice favors no trained model.
 Texts that differ only in white space, letter case or Unicode form are the same text (`common.same_text`): they give one
 candidate and one query, in one half.
 """
@@ -103,7 +103,7 @@ class _Finding(NamedTuple):
 
 
 def read(path: Path) -> HeldOutTexts:
-    """Read a collection from a dataset, whose held-out texts are ranked among all its texts, or a jsonl or csv file.
+    """Read a dataset's held-out texts, to be found among all its texts, or a jsonl or csv file, as a collection.
 
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.

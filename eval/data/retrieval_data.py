@@ -207,7 +207,7 @@ LAYOUTS: dict[tuple[str, ...], Callable[[Path], RetrievalSet]] = {
     ("Flickr8k.token.txt",): read_flickr8k,
     ("test.csv",): read_trecqa,
 }
-"""The files of each layout -> its reader. A folder has the first layout of which it holds a file, or else BEIR's."""
+"""Files of a layout -> reader. A folder has the first layout of which it holds any file; without any, BEIR's layout."""
 
 
 def _collection(

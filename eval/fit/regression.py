@@ -4,8 +4,8 @@
                                   │
                     squared error to a distribution of the gold score (Tai et al. 2015, section 4.2)
 
-Training takes about seventy thousand steps of 64 rows, whose time is overhead rather than arithmetic. Gradient and Adam
-are therefore written out in numpy, which is several times as fast as autograd or a GPU.
+Training takes about seventy thousand steps of 64 rows. Most of their time is overhead, not arithmetic. Gradient and
+Adam are therefore written out in numpy, which is several times as fast as autograd or a GPU.
 """
 
 from dataclasses import dataclass

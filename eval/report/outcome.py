@@ -232,7 +232,7 @@ def model_table(summary: ScoreSummary) -> Table:
 
 
 def about(results: Results) -> str:
-    """Return a one-line description of a model: a baseline, a folder, or a model beside BM25; weight; prompts."""
+    """Return a one-line description of a model: its type and folder, its weight if combined with BM25, its prompts."""
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
         return BASELINES[spec]

@@ -1,4 +1,4 @@
-"""Held-out retrieval: one crop of a held-out text finds the other among the crops of all texts. Needs no labels.
+"""Held-out retrieval: one crop of a held-out text finds the other crop among the crops of all texts, without labels.
 In a dataset of pairs, the first text finds the second; the task `NAME/passages` uses crops of the second texts.
 
     a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval

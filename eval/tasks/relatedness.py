@@ -3,8 +3,8 @@
     train, dev, test sorted ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, squared error
 
 These scores are higher than the cosine scores of `eval.tasks.sts`, and they are what DeCLUTR and its peers print as
-SICK-R and STS-B. The names `*-finetune` come from SimCSE's fork of SentEval; the fork keeps the model with the best dev
-Spearman, SentEval and this module the one with the best dev Pearson. `--protocol` has no effect.
+SICK-R and STS-B. The names `*-finetune` come from SimCSE's fork of SentEval. The fork selects the model with the best
+dev Spearman; SentEval and this module select the model with the best dev Pearson. `--protocol` has no effect.
 """
 
 from dataclasses import dataclass

@@ -127,8 +127,8 @@ class StsTask:
     """Pairs in subsets, compared by cosine.
 
     Attributes:
-        subsets: the subsets of a year, which the scores aggregate; or `test`, whose correlations are the scores, and
-            `dev` if there is one: STS-B, SICK-R, the user's pairs.
+        subsets: name -> pairs. An STS year has its subsets, over which the scores are aggregated. STS-B, SICK-R and the
+            user's pairs have `test`, whose correlations are the scores, and `dev` if it exists.
     """
 
     name: str
