@@ -9,7 +9,7 @@ In the order of the work:
     outcome.py   the system to take         delivery.py    the folder, ready to search
     report.py    report.html                api.py         the same from Python
 
-It runs every stage by its command, and may import every stage. The package can be called: `clearspan.adapt(...)` is the
+The package runs every stage by its command, and may import every stage. It can be called: `clearspan.adapt(...)` is the
 function `clearspan.adapt.api.adapt`, whatever was imported before.
 """
 

@@ -28,7 +28,7 @@ NEEDED = 2 * FEWEST_TEXTS
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves are very likely to have enough of them."""
 LOOKED_AT = 1000
-"""Number of records in which the fields to keep are looked for."""
+"""Number of records that are searched for the fields to keep."""
 MOST_HELD_OUT = 0.5
 """Largest held-out fraction that a message suggests."""
 

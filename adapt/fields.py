@@ -27,7 +27,7 @@ MIXED = 0.01
 KEPT = (IDS, LINKS)
 """Usual names of the fields that a search result should show with its title; one field is taken from each group."""
 KEPT_FILES = 16
-"""Number of files in whose first records these fields are looked for."""
+"""Number of files whose first records are searched for these fields."""
 NAMED = 3
 """Number of files that a message names."""
 Names = tuple[str, str]

@@ -16,7 +16,7 @@ AUTO = "auto"
 PRECISIONS = ("fp32", "bf16", AUTO)
 """Values of `--precision`."""
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
-"""Instructions that multiply bfloat16, as torch names them; the last one is Arm's."""
+"""Instructions that multiply bfloat16, by torch's names; `bf16` is the name for Arm."""
 SLOWER = "5 to 30 times slower than fp32"
 """Cost of emulated bfloat16 on a CPU: least with oneDNN's kernels for AVX-512, most without oneDNN."""
 

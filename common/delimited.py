@@ -86,9 +86,10 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 def are_quotes(parts: Iterable[bytes]) -> bool:
     """Return whether the quotes of a tab-separated file enclose cells; otherwise they are plain characters.
 
-    They enclose cells if all names in the header are quoted, or if more cells need quotes than contradict them. A cell
-    needs quotes if it is closed, every quote in it is doubled, and it holds a quote, a tab or a line break. A cell that
-    begins with a quote but is not closed like this contradicts them.
+    Quotes enclose cells if all names in the header are quoted, or if more cells are evidence for this than against it.
+    Only cells that begin with a quote count. A cell is evidence for it if a closing quote ends the cell, every quote in
+    between is doubled, and the content needs quotes: it holds a quote, a tab or a line break. A cell without such a
+    closing quote is evidence against it.
 
     Args:
         parts: the whole file in UTF-8, in parts of any size; all of them are read.

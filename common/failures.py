@@ -45,7 +45,7 @@ class Failure:
 
 
 def report(failure: Failure) -> None:
-    """Hand a failure to the command that started this process; without one, print its line to stderr."""
+    """Hand a failure to the command that started this process; if there is none, print the failure's line to stderr."""
     if not hand_over(failure):
         print(failure.line, file=sys.stderr)
 

@@ -200,7 +200,7 @@ def _argument(field: _Field) -> dict[str, Any]:
 
 
 def _reader(field: _Field) -> Callable[[str], Any]:
-    """Return the function that reads a word of a flag. argparse has its own for plain types."""
+    """Return the function that reads a word of a flag; for plain types, the type, whose parser argparse looks up."""
     kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
     parse = field.flag.parse or (str if field.choices else kind)
     if field.flag.parse is None and not field.flag.commas:

@@ -1,4 +1,4 @@
-"""Strict parsing of what users type: numbers, and names with a suggestion for a mistyped one."""
+"""Strict parsing of what users type: numbers, and names, with a suggestion for a mistyped name."""
 
 import difflib
 import math

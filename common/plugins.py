@@ -1,4 +1,4 @@
-"""Plug-ins: `module:name` names an attribute of a Python module of the user's, outside this package.
+"""Plug-ins: `module:name` names an attribute of a Python module that the user provides, outside this package.
 
     "birds:Songs" -> import birds (an installed package, or birds.py in the working folder) -> Songs -> its contract
 

@@ -2,8 +2,8 @@
 
     config.json, weights ──> load_model ──> model, names of newly initialized weights
 
-transformers initializes missing weights at random and drops surplus ones. The evaluator and the trainer both load
-models here, where every such case is a one-line error.
+transformers initializes missing weights at random and drops surplus weights. The evaluator and the trainer both load
+models here, where every such case is an error in one line.
 """
 
 import contextlib

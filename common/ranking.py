@@ -1,4 +1,4 @@
-"""BM25 over a collection of texts, the combination of its scores with a model's, and the top of a ranking.
+"""BM25 over a collection of texts, the combination of BM25 scores with a model's scores, and the top of a ranking.
 
 BM25 is Lucene's variant, k1 1.5, b 0.75, by `bm25s`:
 
@@ -24,8 +24,8 @@ HYBRID_WEIGHT = 0.7
 DEPTH = 1000
 """A right text that ranks below this counts as not found."""
 DECIMALS = 6
-"""Decimals of a score that decide its rank. Further decimals are float32 noise: even equal vectors differ in them,
-depending on their place in a matrix product."""
+"""Decimals of a score that decide its rank. Further decimals are float32 noise: scores of equal vectors differ in them,
+depending on the position of the vectors in a matrix product."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ DIGEST = 16
 """Bytes of a text's hash."""
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _MANY_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
-"""More marks on one letter than Unicode's stream-safe text format allows: NFKC takes n^2 steps to sort n of them."""
+"""More marks on one letter than Unicode's stream-safe text format allows: NFKC takes n^2 steps to sort n marks."""
 _RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 
 

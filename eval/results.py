@@ -52,7 +52,7 @@ class Results:
         data: task -> file -> SHA-256 of its bytes.
         averages: name -> {"value": percent, "tasks": the tasks covered, "missing": the tasks not scored}.
         skipped: task -> the reason why it was not scored.
-        truncated: task -> its files that have fewer rows than the published ones.
+        truncated: task -> its files that have fewer rows than the published files.
         warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
         examples: SHA-256 of examples.npz; "" in files of earlier versions.

@@ -54,7 +54,7 @@ class Entrant:
     """A model that takes part in a verdict. BM25 always does, and needs no entrant.
 
     Attributes:
-        name: its name in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.
+        name: name of the model in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.
         model: a folder, or any other value of `clearspan eval --model`.
         about: description in one line.
         is_trained: whether it was trained on this dataset.

@@ -126,7 +126,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return the warnings about embeddings that are not finite, all zeros or (nearly) constant, and the cache's."""
+        """Return warnings of embeddings that are not finite, all zeros or nearly constant, and the cache's warnings."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "

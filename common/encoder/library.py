@@ -225,7 +225,7 @@ def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None
 def _check(transformer: Transformer, folder: Path) -> None:
     """Check a transformer's weights and tokenizer, and set its length limit to what the model can embed.
 
-    The weights are loaded again by `load_model`, since sentence-transformers does not report missing ones.
+    The weights are loaded again by `load_model`, since sentence-transformers does not report missing weights.
     """
     outputs = {modality["method_output_name"] for modality in transformer.modality_config.values()}
     load_model(

@@ -1,4 +1,4 @@
-"""Embed flat token ids packed, in batches that suit the device: on a CPU small ones, sorted by length.
+"""Embed flat token ids packed, in batches that suit the device: on a CPU, small batches sorted by length.
 
     ids (T,), lengths (N,) -> Packed, ... -> a function of a batch -> (N, dim), in the given order
 

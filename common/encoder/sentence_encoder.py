@@ -126,7 +126,7 @@ class FolderEncoder(Encoder):
         folder: the model's folder.
         name: the model's name (`model_name`).
         similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
-        is_packed: whether a transformer runs without padding; None for a model without one.
+        is_packed: whether the model's transformer runs without padding; None for a model without a transformer.
     """
 
     folder: Path

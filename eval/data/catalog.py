@@ -51,7 +51,7 @@ class DataSet:
     """A set of files from one source.
 
     Attributes:
-        root: the folder in DATA that contains `folder`, located as the tasks locate it.
+        root: the folder in DATA that contains `folder`, found by the same rules as in the tasks.
         source: where to obtain the files.
         licence: as far as known.
         tasks: the tasks that use the files.

@@ -52,7 +52,7 @@ class ScoreSummary:
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return model -> scores on a task, of the models that have them."""
+        """Return model -> scores on a task, for the models that were scored on it."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
