@@ -46,9 +46,10 @@ def tags(run: Path) -> list[str]:
 
 
 def dataset_sha256(folder: str | Path) -> str:
-    """Return a hash of a dataset's examples, in their order, and of its resources, from its manifest.
+    """Return a hash of a dataset's shards, in their order, and of its resources, as the manifest lists them.
 
-    The tokenizer counts because shards hold no special tokens: it adds them to each sequence. Synonyms make views.
+    Resources are included because they change the training input while the shards stay the same: the tokenizer adds the
+    special tokens, which shards do not hold, and the table of synonyms is used to make views.
 
     Raises:
         ManifestError, OSError: the manifest cannot be read.
@@ -189,10 +190,10 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
 
 
 def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
-    """Return the first dataset of text, with whose tokenizer all were made.
+    """Return the first text dataset, after checking that all text datasets were made with its tokenizer.
 
     Raises:
-        RecipeError: two datasets have different tokenizers, or no dataset has one.
+        RecipeError: two text datasets have different tokenizers, or there is no text dataset.
     """
     texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
     if not texts:

@@ -11,10 +11,11 @@ A unit is a token (the paper's reading) or a word (`unit`), whose tokens then st
 words. Each step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
 order. Special tokens within a sentence stay untouched and in place, except [DEL], which reordering moves.
 
-Short sentences: fractions are of the sentence's n units, rounded half up. A deletion removes at least one unit and
-leaves at least one. If all spans together have fewer units than spans, there are fewer spans; their lengths differ by
-at most one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs`
-replaces at least one of the words that have synonyms, and at most all of them.
+Short sentences: fractions are multiplied by the number of units in the sentence and rounded half up. A deletion removes
+at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are spans,
+the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most one
+unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces at
+least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses

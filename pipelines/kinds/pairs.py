@@ -87,7 +87,7 @@ class Pairs(Triplets):
         return self.fields
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompts of the columns: the first text finds the second, as a query does a document."""
+        """Return the model's query prompt for the first column and its document prompt for the second column."""
         return known.of_side(QUERY), known.of_side(DOCUMENT)
 
     def unused_prompts(self, known: Prompts) -> str:

@@ -163,7 +163,13 @@ class LexicalSearch:
 
 
 def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers: Numbers) -> Scores:
-    """Return the cosines of queries (m, d) with texts (m, r), rounded, in float64: -inf for NONE."""
+    """Return the cosine similarities of each of m queries with its r texts, (m, r) float64, rounded to DECIMALS.
+
+    Args:
+        queries: unit vectors, (m, d).
+        vectors: unit vectors of all texts, (N, d).
+        numbers: for each query, rows of `vectors`, (m, r); NONE marks an empty place, whose similarity is -inf.
+    """
     found = np.full(numbers.shape, -np.inf)
     for start in range(0, len(queries), TOGETHER):
         part = slice(start, start + TOGETHER)

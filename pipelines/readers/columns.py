@@ -370,7 +370,10 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
-    """Return a row's cells as one record: an object of texts and nulls by column, or the first problem among them."""
+    """Return a row as one record, whose value maps each column to its text, or to None for a null.
+
+    If a cell has a problem, or the row is longer than `max_bytes`, the record holds that problem instead of a value.
+    """
     for column, text in cells.items():
         if text.problem:
             return Record(name, row, None, text.raw, f'"{column}": {text.problem}', number=row + 1)

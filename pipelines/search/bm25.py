@@ -104,7 +104,7 @@ class Scores:
         return BlockScores(self._words, parts)
 
     def deviations(self) -> NDArray[np.float64]:
-        """Return the deviation of the scores of each query, (n,)."""
+        """Return the standard deviation of each query's BM25 scores over all rows, (n,)."""
         sums = np.zeros(len(self._words))
         for start in range(0, self._num_rows, MOST_ROWS):
             end = min(start + MOST_ROWS, self._num_rows)

@@ -59,11 +59,11 @@ def named(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """A condition on kept fields. Use `Condition.parse`.
+    """A condition on the fields that a collection stores (`--keep-fields`). Create one with `Condition.parse`.
 
     Attributes:
-        text: as it was written.
-        fields: the names that it compares.
+        text: the condition as the user wrote it.
+        fields: the names of the fields in the condition.
     """
 
     text: str

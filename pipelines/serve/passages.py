@@ -78,7 +78,10 @@ def _word(text: str, mark: Span) -> str:
 
 
 def _on_to_word(text: str, start: int, end: int) -> int:
-    """Return the first beginning of a word at or after `start`, if one is near."""
+    """Return the index of the first beginning of a word at most REACH characters after `start`, and not after `end`.
+
+    Return `start` if there is none.
+    """
     if start == 0 or text[start - 1].isspace():
         return start
     near = range(start, min(start + REACH, end))
@@ -86,7 +89,10 @@ def _on_to_word(text: str, start: int, end: int) -> int:
 
 
 def _back_to_space(text: str, end: int, start: int) -> int:
-    """Return the last space at or before `end`, if one is near."""
+    """Return the index of the last space fewer than REACH characters before `end`, and after `start`.
+
+    Return `end` if there is none, or if a word already ends there.
+    """
     if end == len(text) or text[end].isspace():
         return end
     near = range(end - 1, max(end - REACH, start), -1)

@@ -151,13 +151,13 @@ class LanguageDetector(Protocol):
 
     @property
     def version(self) -> str:
-        """Its name and version, for a dataset's fingerprint."""
+        """The detector's name and version, which become part of a dataset's fingerprint."""
 
     def known(self) -> list[str]:
-        """Return the languages that it knows, sorted; raise PipelineError if it is not installed."""
+        """Return the languages that the detector knows, sorted; raise PipelineError if it is not installed."""
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the language among these that a text is most probably in, and the probability, from 0 to 1."""
+        """Return the most probable language of a text, among the given languages, and its probability, from 0 to 1."""
 
 
 @functools.cache

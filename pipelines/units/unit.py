@@ -250,7 +250,7 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
 
 
 def _with_sides(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield batches as they are to be written, each with the mask of its held-out examples, (n,) bool."""
+    """Remove the column of text hashes from each batch; yield the batch, and the mask of its held-out examples."""
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))

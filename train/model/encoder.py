@@ -336,7 +336,11 @@ class TrainableEncoder(nn.Module):
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
-        """Pool like the model that training begins with, for good; the weights are those before the first step."""
+        """Switch permanently to the pooling and the layers after it of the model that training starts from (`given`).
+
+        Drop the masked-LM head if that model has none. The weights are not changed: call this only with the weights
+        before the first step. Without `given`, do nothing.
+        """
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, self.head[: self.given.layers]
             if not self.given.has_mlm_head:
@@ -344,7 +348,10 @@ class TrainableEncoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Pool like the model that training begins with, in this context; the weights are those before step 1."""
+        """Use the pooling and the layers after it of the model that training starts from (`given`), in this context.
+
+        The weights are not changed: enter the context only before the first step.
+        """
         pooling, head = self.pooling, self.head
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, head[: self.given.layers]

@@ -66,10 +66,11 @@ class Grid:
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
     def runs(self) -> list[GridRun]:
-        """Return every combination.
+        """Return one run for each combination of the axes' points.
 
         Raises:
-            RecipeError: there is no axis, or no recipe or several, or two runs would have the same name.
+            RecipeError: there is no axis; the recipe is missing, or both --recipe and an axis set it; a key is in two
+                axes; the keys of an axis have different numbers of values; or two runs would have the same name.
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(

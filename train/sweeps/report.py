@@ -82,7 +82,7 @@ def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
 
 
 def _of_loss(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's losses depend on, other than how well it has learned, by recipe key."""
+    """Return the recipe settings that must be equal for two runs' losses to be comparable: recipe key -> value."""
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
     found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
     for name, objective in recipe.objectives.items():
@@ -91,7 +91,7 @@ def _of_loss(recipe: Recipe) -> dict[str, Any]:
 
 
 def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's dev score depends on, other than how well it has learned, by recipe key."""
+    """Return the recipe settings that must be equal for two runs' dev scores to be comparable: recipe key -> value."""
     held_out = {f"data.{name}.validation": data.validation for name, data in recipe.data.items()}
     return {"training.eval_data": recipe.training.eval_data, **held_out}
 

@@ -1,9 +1,10 @@
-"""The runs of a sweep: checked before the first one starts, trained and evaluated as processes, then compared.
+"""Run a sweep: check all runs before the first one starts, train and evaluate each in a process, then compare them.
 
-    options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
+    options -> runs -> load every recipe -> for each run: train or resume, evaluate -> table
 
-A run's scores are its results of `clearspan eval` on the sweep's tasks, if their data is set, and its best dev score;
-else its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
+A run is scored by `clearspan eval` on the sweep's tasks, if --data is given, and by its best dev score; without either,
+by its last logged losses. Losses are not ranked if the runs differ in data, batch size or objectives
+(`train.sweeps.report`).
 """
 
 import csv
