@@ -4,8 +4,8 @@
 
 Versions of one document, and documents of one family, resemble each other without sharing a text. If training saw one
 version, the held-out versions would be found more easily than new documents are. Values are compared as texts, without
-whitespace at their ends; a number is compared by its digits as written. A row without the field, or with null or an
-empty text in it, is a separate group.
+whitespace at their ends; a number is compared in the form that JSON gives it. A row without the field, or with null or
+an empty text in it, is a separate group.
 """
 
 import contextlib
