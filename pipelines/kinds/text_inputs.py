@@ -20,7 +20,7 @@ from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
-    r"""Return the separator that a word writes with escapes, such as \n and \x1e; raise ValueError if it is empty."""
+    r"""Return a separator that is given with escapes, such as \n and \x1e; raise ValueError if it is empty."""
     if not word:
         raise ValueError("must not be empty")
     return word.encode("latin-1", "backslashreplace").decode("unicode_escape")

@@ -43,7 +43,7 @@ from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
 
 MOST_NUMBERED = 18
-"""Upper bound (exclusive) of the numbers in the names of columns of negatives, by which these are found."""
+"""One more than the number of columns of negatives that are found by their names."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
     ("sent0", "sent1"),
@@ -447,7 +447,6 @@ def _listed(value: object) -> list[str]:
 
 def _those(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
     """Return the texts in the columns of positives, or in the columns of negatives."""
-
     pairs = zip(values, are_positive, strict=True)
     return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
 
