@@ -103,7 +103,6 @@ def run(pipeline: beam.Pipeline) -> bool:
 
     Raises:
         PipelineError: a worker raised an expected error, such as a damaged input.
-
     """
     threading.excepthook = _thread_failed
     try:

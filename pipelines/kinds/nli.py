@@ -30,7 +30,6 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
 
     Args:
         cells: returns the values of a row's columns, and raises RecordError for a row that cannot be read.
-
     """
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}

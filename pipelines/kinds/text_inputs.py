@@ -107,7 +107,7 @@ class TextInputs(TextReading, Kind):
 
 
 def id_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds a text's id, by its usual name (`IDS`); None without one."""
+    """Return the field that holds a text's id, found by its usual names (`IDS`); None if there is no such field."""
     known = list(names)
     return next(filter(None, (named(known, name) for name in IDS)), None)
 

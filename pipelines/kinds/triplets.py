@@ -54,8 +54,8 @@ COLUMNS = (
     *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MOST_NUMBERED)),
     *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MOST_NUMBERED)),
 )
-"""Column names in published files, those of sentence-transformers' tuples and of FlagEmbedding's lists among them;
-other files with two or three columns are read in the order of the columns."""
+"""Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file with none of
+these names and two or three columns is read in the order of the columns."""
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8

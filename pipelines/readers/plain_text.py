@@ -1,6 +1,5 @@
 """Plain text: one document per file, with its whitespace unchanged, or one document between two separators.
 
-
 A blank part between separators is not a record.
 """
 
