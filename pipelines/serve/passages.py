@@ -14,7 +14,7 @@ from clearspan.common.words import places
 Span = tuple[int, int]
 """(start, end) of a stretch of text, in characters."""
 REACH = 24
-"""Number of characters within which an end of a passage moves to the end of a word."""
+"""Maximum number of characters by which an end of a passage moves, so that it does not cut a word."""
 
 
 def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
@@ -44,8 +44,8 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 def passage(text: str, marks: list[Span], width: int) -> Span:
     """Return the stretch of at most `width` characters with the most distinct marked words, then the most marks.
 
-    A quarter of the width is left for the words around the marks. Of equal stretches, take the first; without marks,
-    the beginning of the text. Both ends are moved between words where a space is near.
+    A quarter of the width is left for the words around the marks. If stretches are equally good, return the first;
+    without marks, return the beginning of the text. Both ends are moved to the nearest space, if it is near.
     """
     if len(text) <= width:
         return 0, len(text)
