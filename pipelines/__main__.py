@@ -24,7 +24,7 @@ from clearspan.shards import storage
 
 
 def find_kinds() -> dict[str, type[Kind]]:
-    """Return the kinds of dataset that the modules of `pipelines.kinds` define, by the name of their command."""
+    """Return the kinds of dataset that the modules of `pipelines.kinds` define: name of the command -> class."""
     names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
     modules = map(importlib.import_module, names)
     classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
@@ -44,7 +44,7 @@ AFTER = "The same command continues a stopped run. Options not listed here go to
 
 
 def load_kind(spec: str) -> type[Kind]:
-    """Return the kind of dataset that a class outside this package defines, named as `module:name`.
+    """Return the class of a kind of dataset from outside this package, which `spec` names as `module:name`.
 
     Raises:
         PluginError: there is no such class, or it does not implement `Kind`.
@@ -72,7 +72,7 @@ def parser(known: Mapping[str, type[Kind]] = KINDS, prog: str = PROG) -> termina
 
 
 def check_beam(command: terminal.Parser, arguments: Sequence[str], is_allowed: bool = True) -> None:
-    """Refuse, by `command.error`, an option that is neither the command's nor Beam's, such as a mistyped one."""
+    """Refuse, by `command.error`, an option that neither the command nor Beam has, such as a mistyped option."""
     if not arguments[0].startswith("--") or not is_allowed:
         command.error(command.unknown(arguments))
     with quiet_beam():

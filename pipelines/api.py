@@ -1,7 +1,7 @@
 """Datasets, tokenizers and search from Python: the commands of `clearspan` with keyword arguments.
 
-Datasets and tokenizers are made in a process of their own: in that of a notebook Beam would look for its interactive
-runner, and a worker that dies would end the notebook.
+Datasets and tokenizers are made in a separate process: in the process of a notebook, Beam would look for its
+interactive runner, and a worker that dies would end the notebook.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,10 +36,10 @@ def make_dataset(
         kind: `documents`, `sentences`, `pairs`, `triplets`, `images`, `audio`, `embed` for the vectors of texts,
             or `module:Class` for a kind of your own.
         inputs: files, folders and globs.
-        output: a new or empty folder, or that of the same call to continue.
+        output: a new or empty folder, or the folder of an earlier, identical call to continue.
         beam: options of Beam, such as `["--runner=DataflowRunner"]`.
         quiet: print no summary.
-        options: options of `clearspan KIND --help` by their names with underscores: `min_tokens=512`,
+        options: options of `clearspan KIND --help`, with underscores in their names: `min_tokens=512`,
             `dedup=True`, `no_dedup=True`, `exclude=["test.txt"]`.
 
     Raises:
@@ -59,10 +59,11 @@ def make_tokenizer(
 
     Args:
         inputs: files, folders and globs.
-        output: a folder on this machine: new or empty, or that of the same call, whose tokenizer is kept.
+        output: a folder on this machine: new or empty, or the folder of an earlier, identical call, whose tokenizer
+            is then returned unchanged.
         size: number of token ids, special tokens included.
         quiet: print no summary.
-        options: options of `clearspan vocabulary --help` by their names with underscores.
+        options: options of `clearspan vocabulary --help`, with underscores in their names.
 
     Raises:
         UsageError: an option is unknown or cannot work.
@@ -89,12 +90,12 @@ def mine_negatives(
 
     Args:
         pairs: a dataset that `make_dataset("pairs", ...)` or `make_dataset("triplets", ...)` made.
-        output: a new or empty folder, or that of the same call to continue.
-        model: the folder of the model that finds them; not needed if all are found by BM25.
-        negatives: number of hard negatives of each row.
-        bm25: how many of them to take by BM25 in place of the model.
+        output: a new or empty folder, or the folder of an earlier, identical call to continue.
+        model: the folder of the model that finds the negatives; not needed if BM25 finds all of them.
+        negatives: number of hard negatives to add to each row.
+        bm25: number of these negatives that BM25 finds instead of the model.
         quiet: print no summary.
-        options: options of `clearspan mine --help` by their names with underscores: `relative_margin=0.1`,
+        options: options of `clearspan mine --help`, with underscores in their names: `relative_margin=0.1`,
             `sampling_strategy="random"`.
 
     Raises:
@@ -125,18 +126,20 @@ def search(
     Args:
         vectors: a dataset that `make_dataset("embed", ...)` made.
         queries: a text, or several.
-        model: the folder of the model that made it.
-        top: number of hits of each query.
-        prompt_name: the model's prompt to put before each query, or `none`; None: its prompt of queries.
+        model: the folder of the model that made the vectors.
+        top: number of hits for each query.
+        prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
         index: `faiss` for an approximate index, built on first use; None for exact search.
-        hybrid: True to add BM25's scores over the texts, which the dataset must keep; a number from 0 to 1 for the
-            weight of the model's scores beside BM25's.
-        where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
+        hybrid: True to combine the model's scores with BM25, for which the dataset must store the texts; or a number
+            from 0 to 1, the weight of the model's scores in the combination.
+        where: a condition on the fields stored with the vectors, such as "year > 2020 and lang = 'de'"; texts that do
+            not fulfill it are left out.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
 
     Raises:
         UsageError: an option cannot work.
-        PipelineError: the dataset holds no vectors, another model made them, or it keeps no texts for `hybrid`.
+        PipelineError: the dataset holds no vectors, a different model made them, or `hybrid` is given and the dataset
+            does not store the texts.
         ManifestError, ShardError: the dataset is missing or damaged.
     """
     texts = (queries,) if isinstance(queries, str) else tuple(queries)
@@ -165,15 +168,15 @@ def open_collection(
 
     Args:
         folder: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
-        model: the folder of the model that made the vectors; None: the one that `adapt` named.
+        model: the folder of the model that made the vectors; None: the model that `adapt` named.
         also: further collections of the same model, searched together with the first as if they were one.
-        stemmer: language whose endings BM25 leaves out, such as `german`; None: as the folder says, or none.
+        stemmer: language whose word endings BM25 ignores, such as `german`; None: the setting of the folder, if any.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
-        keep: hold texts and vectors in memory for later searches, if they fit in half of it.
+        keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
 
     Raises:
         UsageError: an argument cannot be used.
-        PipelineError: a folder is no collection.
+        PipelineError: a folder is not a collection.
         ManifestError: a dataset is missing or damaged.
     """
     return Collection.open(folder, model, also=also, stemmer=stemmer, device=device, keep=keep)

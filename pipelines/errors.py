@@ -22,17 +22,17 @@ class PipelineError(Exception):
 
 
 def check_extra(extra: str, *packages: str, what: str) -> None:
-    """Raise PipelineError unless the packages of one of Clearspan's extras are installed.
+    """Raise PipelineError unless the packages of an extra of Clearspan (`pip install clearspan[EXTRA]`) are installed.
 
     Args:
-        what: what needs them, for the message.
+        what: the feature that needs the packages, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
         raise PipelineError(f"{what} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
-"""Errors that a user or a disk can cause, shown as one line. Any other exception is a bug and keeps its traceback."""
+"""Errors that a user or a disk can cause, shown as one line. A different exception is a bug and keeps its traceback."""
 
 
 @contextlib.contextmanager
@@ -47,6 +47,6 @@ def carrying() -> Iterator[None]:
 
 
 def carried(error: BaseException) -> PipelineError | None:
-    """Return the worker's error inside a runner's exception, or None."""
+    """Return the worker's error that a runner's exception carries; None if it carries none."""
     codes = _CARRIED.findall(str(error))
     return PipelineError(base64.b64decode(codes[-1]).decode()) if codes else None

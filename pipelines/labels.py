@@ -6,8 +6,9 @@
     train/cat/images/a.png        cat: a last folder with the same name for all files is skipped
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-Classes that a list of files or a webdataset sample states come from elsewhere (`Input.label`, `readers.samples`). A
-subset is chosen by hashes of names, so that it depends neither on the order of the files nor on how they are packed.
+A class can also be stated by a list of files or by a webdataset sample, which other modules read (`Input.label`,
+`readers.samples`). A subset is chosen by hashes of names, so that it depends neither on the order of the files nor on
+their division into tars.
 """
 
 import collections
@@ -25,18 +26,18 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
 PACKED = (*TARS, *COMPRESSED)
-"""Extensions that are removed from a tar's name, one by one, to get its class."""
+"""Extensions that are removed from a tar's name, one by one, to get the class of its members."""
 
 
 class Listed(NamedTuple):
-    """An image or clip in planning: its path below the inputs' common folder, and its class if one is stated."""
+    """An image or clip in planning: its path below the inputs' common folder, and its class, if a file states it."""
 
     name: str
     label: str | None = None
 
 
 def check_pattern(text: str) -> None:
-    """Raise ValueError for a text that is no regular expression."""
+    """Raise ValueError for a text that is not a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -45,7 +46,7 @@ def check_pattern(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted(Options):
-    """The user's choice: how classes are found, and which classes and files are taken (None: all)."""
+    """The user's choice: how the class of a file is found, and which classes and files are taken (None: all)."""
 
     label_pattern: Annotated[
         str | None,
@@ -72,9 +73,9 @@ class Classes:
     """The classes of a run.
 
     Attributes:
-        names: names of the classes that are taken, by number.
-        skip: number of last folders that say nothing about the class.
-        last: for each class that is not taken whole, the key of the last file that is taken.
+        names: names of the classes that are taken, in the order of their label numbers.
+        skip: number of last folders in a path that say nothing about the class.
+        last: for each class of which only some files are taken, the sort key of the last file that is taken.
         files: number of files that are taken, out of `of_files`.
         of_classes: number of classes among the inputs.
     """
@@ -89,12 +90,12 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """Numbers of files and classes that are taken, and that exist; for the fingerprint."""
+        """For files and for classes, the number that is taken and the number that exists; for the fingerprint."""
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """Return the class of a file: the stated one, or else the one in its name."""
+        """Return the class of a file: the class that is stated for it, or else the class found in its name."""
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 
     def takes(self, name: str, label: str, known: Collection[str]) -> bool:
@@ -123,7 +124,7 @@ def _matched(name: str, pattern: str) -> str:
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders in a path. Members of a tar may be called ./a.jpg, which has none, or a//../b.jpg."""
+    """Return the folders in a path. A tar's members may have names such as ./a.jpg (no folder), or a//../b.jpg."""
     if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
@@ -136,7 +137,7 @@ def _key(label: str, name: str) -> tuple[str, str]:
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of last folders that all names share; 0 if they share all, since there is one class only."""
+    """Return the number of last folders that all names share; 0 if they share all folders, for a single class."""
     paths = [folder.split("/") for folder in {"/".join(_folders(name)) for name in names}]
     deepest = min(map(len, paths), default=0)
     for skip in range(deepest):
@@ -146,7 +147,7 @@ def _skip(names: Iterable[str]) -> int:
 
 
 def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
-    """Return the classes of files, and the choice among them.
+    """Return the classes of files, and the user's choice among them.
 
     Raises:
         PipelineError: a name has no class, or there are fewer classes than wanted.
@@ -180,7 +181,7 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
-    """Return the classes that are wanted, given the number of files of each class."""
+    """Return the classes that the user selects, given the number of files of each class."""
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
@@ -201,7 +202,7 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
 
 
 def _order(names: Iterable[str]) -> list[str]:
-    """Sort names; if all are whole numbers, by value."""
+    """Sort names alphabetically, or by value if all are whole numbers."""
     ordered = sorted(names)
     if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
         return sorted(ordered, key=int)

@@ -8,9 +8,9 @@ from clearspan.pipelines.labels import Classes, Wanted
 from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
-"""Number of leading bytes of a bad record that are written down."""
+"""Number of first bytes of a bad record that are written to the list of bad records."""
 INVALID = "invalid UTF-8"
-"""The beginning of a problem of text in another encoding."""
+"""Beginning of the message about a text that is not in the expected encoding."""
 MAX_BYTES = 64_000_000
 """Default size in bytes above which a record is bad."""
 
@@ -22,12 +22,12 @@ class Input:
     Attributes:
         name: path under the common folder of all inputs.
         bytes: size as stored.
-        format, compression: type of the content.
+        format, compression: name of the format, and of the compression if there is one.
         sample: hash of bytes spread over the file (`readers.sniff.sample`); empty for a file that planning does not
             open.
-        label: class that a list file gives it.
-        status: what the file system said of it when the run was planned; None if workers see the file on another file
-            system. It is no part of the plan, which is the same for the same content anywhere.
+        label: class of the file, if a list of files states it.
+        status: size and times that the file system reported when the run was planned; None if workers see the file on a
+            different file system. It is not part of the plan, which is the same for the same content anywhere.
     """
 
     name: str
@@ -46,9 +46,10 @@ class Input:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a file: all lines, row groups or members that start in bytes start..end; end None is the end of the
-    file. `lines` is the number of line ends before `start`, of a file that is cut at lines, in a run that numbers its
-    records (`units.numbering`).
+    """Part of a file: all lines, row groups or members that start in bytes start..end; end None is the end of the file.
+
+    `lines` is the number of line ends before `start`. It is set only for a file that is cut at lines, in a run that
+    numbers its records (`units.numbering`).
     """
 
     input: Input
@@ -67,7 +68,7 @@ class Inputs:
     """All input files of a run.
 
     Attributes:
-        root: common folder.
+        root: common folder of the files.
         runs: for tars of images or audio clips, the byte ranges (start, end) of members that can be read separately;
             None for a tar that can only be read as a whole.
         classes: classes of labeled examples.
@@ -87,28 +88,30 @@ class Reading:
 
     Attributes:
         max_bytes: a record larger than this is bad.
-        field: field of JSON objects and tables that holds the text; None for the one called "text", or a table's only
-            column.
+        field: field of JSON objects and tables that holds the text; None: the field "text", or the only column of a
+            table.
         text_per: "file" if a plain text file is one record, "line" if each of its lines is.
-        as_bytes: records are whole files and members of tars, as bytes.
+        as_bytes: whether records are whole files, and members of tars, as bytes.
         extensions: with `as_bytes`, the extensions of the files and members to read; empty for any.
         wanted: with `as_bytes`, the classes that the user selects.
         classes: with `as_bytes`, the selected classes that planning found; only their files are records.
         separator: plain text is split into records at this string.
-        columns: a record is a row, with the first of these sets of columns that the table has; plain text is read as a
-            table.
-        by_order: with `columns`, a table of two or three other columns is read in their order.
-        option: with `columns`, the option that names them, for errors.
+        columns: sets of column names. If there are any, a record is a row, with the first of these sets that the table
+            has; plain text is read as a table.
+        by_order: with `columns`, whether a table of two or three columns with different names is read in their order.
+        option: with `columns`, the option that names the columns, for error messages.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
-        whole: files are not cut into pieces.
-        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8; `auto` for that
-            of each file (`readers.encodings`).
+        whole: whether files are read whole, not cut into pieces.
+        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8; `auto` to detect
+            the encoding of each file (`readers.encodings`).
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
-        keep: further fields of JSON objects and columns of tables to read beside the text, or beside `columns`. A row
-            of a table is then an object, with the text under `field` or else "text"; fields that it lacks are absent.
-        is_head: only the first records are wanted: what the whole file decides is decided by its beginning.
-        skip_unknown: files of unknown type in folders and globs are skipped.
+        keep: further fields of JSON objects, or columns of tables, to read in addition to the text or to `columns`. A
+            row of a table is then an object, with the text under `field` or else "text"; fields that the row lacks are
+            absent.
+        is_head: whether only the first records are wanted: the beginning of a file then decides what the whole file
+            would decide otherwise, such as its encoding.
+        skip_unknown: whether files of unknown type in folders and globs are skipped.
     """
 
     max_bytes: int = MAX_BYTES
@@ -132,7 +135,7 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Return whether files are not cut: those in another encoding have other places of bytes when read."""
+        """Return whether files must not be cut. Decoding to UTF-8 changes byte offsets, so encoded files are not cut."""
         return self.whole or self.encoding is not None
 
 
@@ -144,14 +147,14 @@ class Record:
         offset: bytes (rows in a table) before the record in the decompressed file; None if the record is the whole
             file.
         value: a JSON object, a text or a file's bytes; None for a text that is null.
-        raw: the bytes as read, or at least the first of them.
-        problem: why the record cannot be read; empty if it can.
+        raw: the bytes as read, or at least the first of these bytes.
+        problem: the reason why the record cannot be read; empty if it can be read.
         label: class of an image or audio clip.
-        skipped: reason for which a good record holds nothing to read; empty if it does.
-        encoding: of its file, where that was found to be another than UTF-8.
-        number: that of the record in its file, from 1: of a text per line and of JSON lines the line; of a table the
-            row, without the header; of an array the element; else the record that the reader gives, such as the
-            document between two separators; 1 for a whole file.
+        skipped: the reason why a good record holds nothing to read; empty if it holds something.
+        encoding: the encoding of its file, if it was detected not to be UTF-8.
+        number: number of the record in its file, from 1: the line number in a text per line and in JSON lines; the row
+            number in a table, without the header; the number of the element in an array; otherwise the number among the
+            records that the reader returns, such as documents between separators; 1 for a whole file.
     """
 
     name: str
@@ -166,7 +169,7 @@ class Record:
 
     @classmethod
     def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str, number: int = 1) -> "Record":
-        """Return the record of a text in UTF-8; `of` names the part of the file that holds it."""
+        """Return the record of a text in UTF-8. `of` is a noun for the part of the file that holds it, for messages."""
         value, raw, problem = None, data[:HEAD_BYTES], ""
         if len(data) > max_bytes:
             problem = f"longer than {max_bytes:,} bytes"

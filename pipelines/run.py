@@ -7,9 +7,9 @@
     other plan             error, unless no shard was written under it
     anything else          error
 
-A run starts in an empty folder, so files under the names of its plan are its own; no other file is ever overwritten or
-removed (`units.ownership`). Only one run at a time writes to a local folder: a second one fails. An input that has
-changed since a unit read it is an error (`units.changes`).
+A run starts in an empty folder, so every file with a name from its plan was written by the run itself; a different file
+is never overwritten or removed (`units.ownership`). Only one run at a time writes to a local folder: a second run
+fails. An input that has changed since a unit read it is an error (`units.changes`).
 """
 
 import contextlib
@@ -81,11 +81,11 @@ class DatasetSummary(Result):
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:
-        num_units, input_bytes, records, seconds: work of this run; 0 if the dataset was already finished.
+        num_units, input_bytes, records, seconds: the work of this run; 0 if the dataset was already finished.
         sums: further counts of the kind.
-        encodings, recoded: the files that are not UTF-8 (`Counts`).
+        encodings, recoded: the files that are not UTF-8 (see `Counts`).
         remarks: lines for the user about the dataset.
-        changes: with --update, how many texts are new, gone and kept.
+        changes: with --update, the numbers of texts that were added, removed and kept.
     """
 
     output: str
@@ -164,7 +164,7 @@ def _remove_stage(job: Job) -> None:
 
 
 def _uncommit(job: Job) -> None:
-    """Remove the manifests: the folder is a dataset no longer."""
+    """Remove the manifests, so that the folder is no longer a dataset."""
     for dataset in job.datasets:
         storage.remove(storage.join(dataset, MANIFEST))
 
@@ -185,7 +185,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
     """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
-        ClaimError: the folder belongs to another plan, or holds other files.
+        ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
         PipelineError: an input has changed since a unit read it.
     """
     claim(job.folder, planning.NAME, plan.to_json(), fruitless)
@@ -313,7 +313,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
 
 
 def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
-    """Compare inputs that were modified during the run, where workers could not: they may run on other machines.
+    """Check that inputs were not modified during the run, for workers on other machines, which cannot check it.
 
     Raises:
         PipelineError: an input has changed; the manifests are removed.
@@ -357,7 +357,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
 
 
 def _groups(job: Job) -> str:
-    """Return how many groups of rows were held out or trained on together; "" if no field names groups."""
+    """Return a line with the number of groups of rows that were held out or trained on together; "" without groups."""
     field = job.curation.group_field
     if field is None or (figures := decisions.groups_made(job)) is None:
         return ""

@@ -17,21 +17,21 @@ Made = TypeVar("Made")
 EARLY_STOP = 1000
 """A unit with this many bad records, and more bad than good ones, stops the run at once."""
 MOST_LACKING = 100
-"""Number of files of which records that lack fields are counted."""
+"""Maximum number of files for which the records that lack fields are counted."""
 NUM_EXAMPLES = 3
-"""Number of bad records, and of files, that a message names."""
+"""Maximum number of bad records, and of files, that a message names."""
 NUM_RECODED = 20
-"""Number of files in another encoding than UTF-8 that the summary names."""
+"""Maximum number of files that are not UTF-8 that the summary names."""
 NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
 """Advice to the user on text that is not UTF-8."""
 
 
 class RecordError(ValueError):
-    """A record is not what the kind of dataset needs. The message is the reason."""
+    """A record cannot be used by the kind of dataset. The message is the reason."""
 
 
 class MissingFieldError(RecordError):
-    """A record lacks the field of its text, or fields of its row. The message names the fields that it has."""
+    """A record lacks the field with its text, or fields of its row. The message names the fields that it has."""
 
 
 @dataclasses.dataclass
@@ -39,14 +39,14 @@ class Counts:
     """Counts of one unit or of several.
 
     Attributes:
-        filtered: number of dropped records by reason.
-        longest: largest size by name, as the kind measures it.
-        sums: further counts of the kind, by name, taken before duplicates are dropped.
+        filtered: reason -> number of records dropped for it.
+        longest: name of a size that the kind measures, such as bytes -> largest size.
+        sums: name of a further count of the kind -> count, taken before duplicates are dropped.
         bad_examples: (source, reason) of the first bad records.
-        lacking: the fault of the first good record without the fields of a row.
-        encodings: number of files by encoding, of those that were found not to be UTF-8 (`--encoding auto`).
-        recoded: (file, encoding) of the first of them.
-        lacking_in: number of such records by file, of the first MOST_LACKING files that hold any.
+        lacking: the message about the first good record that lacks the fields of a row.
+        encodings: encoding -> number of files in it, for the files that are not UTF-8 (`--encoding auto`).
+        recoded: (file, encoding) of the first files that are not UTF-8.
+        lacking_in: file -> number of its records that lack the fields of a row; at most MOST_LACKING files.
     """
 
     read: int = 0
@@ -100,19 +100,19 @@ class Counts:
 
     @property
     def files_lacking(self) -> str:
-        """One line on the files with records that lack the fields of a row, most first; empty if there are none."""
+        """Line with the files whose records lack the fields of a row, most records first; "" if there are none."""
         ordered = sorted(self.lacking_in, key=lambda name: (-self.lacking_in[name], name))
         named = ", ".join(f"{name} {self.lacking_in[name]:,}" for name in ordered[:NUM_EXAMPLES])
         more = f" and {len(ordered) - NUM_EXAMPLES:,} more files" if len(ordered) > NUM_EXAMPLES else ""
         return f"records left out, by file: {named}{more}: {self.lacking}" if named else ""
 
     def check_bad(self, most: float, where: str = "") -> None:
-        """Raise PipelineError if a larger fraction of the records than `most` is bad."""
+        """Raise PipelineError if the fraction of bad records is larger than `most`."""
         if self.bad > most * self.read:
             raise PipelineError(f"{self.complaint()} (allowed: --max-bad-fraction {most:g}{where})")
 
     def complaint(self) -> str:
-        """Return one line on what is wrong with the bad records."""
+        """Return one line that says what is wrong with the bad records."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
@@ -121,7 +121,7 @@ class Counts:
 
 
 def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines for the user on the files that were found not to be UTF-8: how many, and the first of them."""
+    """Return lines for the user about the files that are not UTF-8: their number, and the names of the first ones."""
     if not encodings:
         return []
     numbers = ", ".join(f"{number:,} {encoding}" for encoding, number in sorted(encodings.items()))
@@ -157,8 +157,9 @@ class Tally:
                 yield record
 
     def made(self, records: Iterable[Record], make: Callable[[Record], Made | None]) -> Iterator[Made]:
-        """Yield what a function makes of each record, unless that is None; count all records as read, and as bad those
-        for which it raises RecordError.
+        """Yield the result of `make` for each record, unless it is None.
+
+        Count every record as read; also count it as bad if `make` raises RecordError.
         """
         for record in records:
             self.counts.read += 1

@@ -133,7 +133,7 @@ class TokenizerSummary(Result):
 
 
 def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is not as written."""
+    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is missing or changed."""
     try:
         record = unseal((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")
@@ -147,7 +147,7 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
     """Yield the texts of a plan; count each record, and the bytes of the texts.
 
     Args:
-        contents: receives the `readers.identity` of each piece.
+        contents: list to which the `readers.identity` of each piece is added.
     """
     (unit,) = plan.units
     work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"

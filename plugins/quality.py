@@ -3,17 +3,18 @@
     gopher  Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", appendix A.1:
             quality filtering, and repetition removal with the thresholds of table A1
     c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-            section 2.2 (JMLR 21): lines and pages that are no natural text
+            section 2.2 (JMLR 21): removal of lines and pages that are not natural text
 
 Both are filters as `pipelines.text.filters` describes them: functions of a document. Only c4 changes a document's text:
 it removes lines. Words are separated by whitespace, so that Gopher's word counts do not suit Chinese, Japanese or Thai.
 C4's end marks and phrases, and Gopher's stop words, are English.
 
-Left out: C4's list of bad words (other people's data), its language detection (--language), its deduplication of three
-sentences across pages, and Gopher's list of safe sites and its deduplication, which all need more than the text.
+Not implemented, because they need more than the text of the page: C4's list of bad words (third-party data), language
+detection (use --language) and deduplication of three-sentence spans across pages; Gopher's list of safe sites and
+deduplication.
 
 Repetition is computed in NumPy over ids of words and n-grams. An n-gram that repeats begins with an (n - 1)-gram that
-repeats, so that only those are looked at for the next n.
+repeats, so only the extensions of repeated (n - 1)-grams are counted.
 """
 
 import dataclasses

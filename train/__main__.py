@@ -25,7 +25,7 @@ OPTIONS = (
 NUMBERS = {"num_accelerators", "num_gpus", "num_nodes", "node_rank", "master_port", "ssh_port"}
 SWITCHES = ("bind_cores_to_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid")
 LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
-"""The launcher's own names, where another command's option means something else."""
+"""Option of this command -> name of the launcher's option, which has a different meaning in other commands."""
 HELP = {
     "num_accelerators": "devices to use on each machine, the first N (default: all)",
     "include_devices": "devices to use, as 0,2 or NODE:0,2@NODE",

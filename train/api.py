@@ -29,12 +29,12 @@ Plain = bool | int | float | Path
 
 
 class TrainingError(RuntimeError):
-    """Training failed. The message is the command's own."""
+    """Training failed. The message is the one that the command printed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run's folder."""
+    """The output folder of a training run."""
 
     folder: Path
 
@@ -43,11 +43,11 @@ class Run:
 
     @property
     def model(self) -> Path:
-        """The exported model, a folder that sentence-transformers loads; made when the run ends."""
+        """The folder of the exported model, which sentence-transformers can load; it exists once the run has ended."""
         return self.folder / "model"
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the logged metrics, one dictionary for each logged step."""
+        """Return the logged metrics: a list with one dictionary for each logged step."""
         return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -79,8 +79,8 @@ def train_model(
     Args:
         recipe: a recipe, its name, or its file.
         overrides: recipe keys to change.
-        resume: continue the run in the output folder although its length or another key that a resumed run may change
-            is another one.
+        resume: continue the run in the output folder even if the recipe differs in keys that a resumed run may change,
+            such as the length of the run.
         dry_run: print the resolved recipe, parameters, token budget and memory, and train nothing.
         quiet: print nothing.
         launcher: options of the launcher (`clearspan train --help`), such as `num_accelerators=2`.
@@ -121,8 +121,8 @@ def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | No
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
 
     Raises:
-        CheckpointError, EncoderError: the folder is not a run's, its checkpoint cannot be used, or `output` holds
-            something else.
+        CheckpointError, EncoderError: the folder is not the folder of a run, its checkpoint cannot be used, or `output`
+            holds files that no export wrote.
     """
     from clearspan.train.export import export
 
@@ -133,7 +133,7 @@ def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | No
 def assignments(overrides: Overrides) -> list[str]:
     """Return recipe keys and values as on the command line: `key=value`.
 
-    The values of a mapping are written as JSON, which YAML includes: a text stays a text, even "true" or "shards #1".
+    The values of a mapping are written as JSON, which is valid YAML: a text stays a text, even "true" or "shards #1".
     """
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in overrides.items()]
@@ -142,12 +142,12 @@ def assignments(overrides: Overrides) -> list[str]:
 
 @checked
 def path_of(folder: str | Path) -> str | Path:
-    """Return the path of a folder; raise UsageError for anything else."""
+    """Return the path of a folder; raise UsageError if the argument is not a path."""
     return folder
 
 
 def _plain(value: object) -> object:
-    """Return a number of numpy as Python's, and a path as text."""
+    """Convert a numpy number to a Python number, and a path to a text."""
     try:
         plain = conform(value, Plain)
     except TypeError:

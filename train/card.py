@@ -2,8 +2,8 @@
 
     recipe, manifests of the shards, metrics.jsonl -> README.md, with the front matter that the Hub reads
 
-A dataset is identified by the sha256 of its manifest, which holds that of every shard: compare it with
-`sha256sum DIR/manifest.json`.
+A dataset is identified by the sha256 of its manifest, which holds the sha256 of every shard: compare it with the output
+of `sha256sum DIR/manifest.json`.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ NO_STEP = "no step was taken yet, and this is the model you began with, pooled a
 """The remarks on a run whose best checkpoint is the one before the first step: by the pooling and the layers of the
 folder that it began with, or by its own; and on a checkpoint before the first step that is exported as the last."""
 BEFORE = -1
-"""The key of the scores of the model as given, among those of steps."""
+"""Key, in mappings from step to scores, of the scores of the model that training started from."""
 TEMPLATE = Path(__file__).with_name("model_card.md")
 
 
@@ -35,9 +35,9 @@ class Origin:
 
     Attributes:
         step: the checkpoint's step; None: the model is not from a run.
-        data: the `facts` about each training dataset, by name.
-        scores: the scores in training by step: of the model as given, of step 0 and of the checkpoint's.
-        start: the remark on a model that training has not changed.
+        data: name of a training dataset -> its `facts`.
+        scores: step -> scores in training: of the model that training started from, of step 0, and of the checkpoint.
+        start: the remark about a model that training has not changed.
     """
 
     step: int | None = None
@@ -65,7 +65,7 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
-    """Return the scores of the model as given, of step 0 and of another step that a metrics.jsonl holds, by step."""
+    """Return step -> scores from a metrics.jsonl: for the model that training started from, step 0, and `step`."""
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
@@ -79,7 +79,7 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 
 
 def measured(eval_data: str) -> dict[str, Any]:
-    """Return what the score on `training.eval_data` measures, in the Hub's words (`huggingface_hub.EvalResult`)."""
+    """Describe the score on `training.eval_data` with the fields of `huggingface_hub.EvalResult`."""
     if eval_data == HELD_OUT:
         task = {"task_type": "information-retrieval", "task_name": "Information Retrieval", "metric_type": "mrr"}
         return {**task, "dataset_name": "held-out texts", "metric_name": "MRR in percent"}

@@ -1,6 +1,6 @@
-"""Collectives of tensors: ranks, gathered rows, sums over ranks. Without a process group there is one rank.
+"""Collectives of tensors: gathered rows, sums over ranks. Without a process group there is one rank.
 
-The process group itself, and work that rank 0 does for all, are in `train.engine.ranks`.
+The process group itself, and work that rank 0 does for all ranks, are in `train.engine.ranks`.
 """
 
 import os
@@ -17,7 +17,7 @@ def world() -> tuple[int, int]:
 
 
 def ranks_here() -> int | None:
-    """Return the number of ranks that a launcher, deepspeed's or torchrun, started here; None without one."""
+    """Return the number of ranks that the launcher (deepspeed's or torchrun) started here; None without a launcher."""
     number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
     return int(number) if number else None
 
@@ -50,11 +50,11 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 
 
 def casts_kept(engine: Any) -> torch.autocast:
-    """Return a context whose forwards share the casts of weights to half precision. No weight may change between two of
-    its forwards, and gradients must be on in all of them or in none.
+    """Return a context in which forward passes share the casts of weights to half precision.
 
-    Autocast keeps its casts until the outermost region ends, which is this one; the engine's forward enables autocast
-    within it. A compiled encoder casts in its graph, once a forward.
+    No weight may change between two forward passes in it, and gradients must be enabled in all of them or in none.
+    Autocast keeps its casts until the outermost autocast region ends. This context is that region: the engine's forward
+    enables autocast within it. A compiled encoder casts in its graph, once per forward pass.
     """
     return torch.autocast(engine.device.type, enabled=False)
 

@@ -1,4 +1,4 @@
-"""A run's metrics.jsonl, read back: its lines, and the learning curves that reports draw.
+"""Read the metrics.jsonl of a run: its lines, and the learning curves that reports draw.
 
 metrics.jsonl ──> lines_up_to ──> learning_curve: (step, figure), the best marked ──> eval.report.figures.Curves
 """
@@ -14,12 +14,12 @@ from clearspan.train.config.options import DEV, GIVEN
 
 HELD_OUT_LOSS, LOSS = "validation/loss", "loss"
 NAMES = {DEV: "dev score", HELD_OUT_LOSS: "loss on held-out examples", LOSS: "loss in training"}
-"""The figures that say how a run learns, the most telling one first, as a report calls them."""
+"""The metrics that show how a run learns, the most informative first, with the names that a report gives them."""
 NEVER_BETTER = "no step was better than the start, which is exported"
 
 
 def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
-    """Return the lines of a metrics.jsonl up to and including a step; drop lines that a kill left unreadable."""
+    """Return the lines of a metrics.jsonl up to and including a step, without lines that a kill left unreadable."""
     lines = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         try:
@@ -31,7 +31,7 @@ def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
 
 
 def learning_curves(runs: Mapping[str, Path], caption: str = "While training") -> list[Curves]:
-    """Return the curves of runs in one area, of the most telling figure that all of them have; [] if there is none.
+    """Return one plot with a curve for each run, of the most informative metric that all runs have; [] if there is none.
 
     Args:
         runs: name -> its metrics.jsonl.
@@ -53,8 +53,9 @@ def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
 
 
 def never_better(path: Path) -> bool:
-    """Return whether a run's metrics.jsonl has figures that pick a checkpoint, none of them better than before the
-    first step.
+    """Return whether a run was never better than before its first step.
+
+    Only the scores or losses that choose the best checkpoint are compared; return False if there are none.
     """
     lines = [json.loads(line) for line in lines_up_to(path)]
     for key, sign in ((DEV, 1), (HELD_OUT_LOSS, -1)):

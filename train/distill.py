@@ -65,7 +65,7 @@ class Distill(Command):
 
     @property
     def source(self) -> str:
-        """The option that names the encoder or the tokenizer."""
+        """The name of the option that gives the encoder or the tokenizer."""
         return "--model" if self.model else "--tokenizer"
 
     @property

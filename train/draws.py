@@ -2,7 +2,7 @@
 
 A draw is keyed by (seed, dataset, epoch, example), by the objective and by the draw's purpose. So an example gets the
 same spans, views and masks in any batch, on any rank, after a resume, on CPU and CUDA; two datasets, and two objectives
-of one type, draw differently. Every purpose has a number of its own here.
+of one type, draw differently. `Purpose` gives every purpose a separate number.
 """
 
 import contextlib

@@ -2,10 +2,10 @@
 
     clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
-safetensors. A masked-LM head that the run trained has a file of its own (`train.model.mlm_head`); the objectives' parts
-are left out. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that an export wrote and
-nobody changed.
+transformers loads the transformer in the folder, without pooling; the folder of a static encoder holds no transformer.
+Weights are safetensors. A masked-LM head that the run trained is in a separate file (`train.model.mlm_head`); the
+objectives' heads are not exported. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that
+an export wrote and that has not changed since.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ def save_model(
 
     Args:
         recipe: the run's YAML, for the model card.
-        name: the model's name on the card; "": the folder's.
-        origin: what the card says of the checkpoint, its data and its scores.
+        name: the model's name on the card; "": the name of the folder.
+        origin: the checkpoint, its data and its scores, for the card.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
@@ -174,12 +174,13 @@ def check_replaceable(folder: Path) -> None:
 
 
 def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
-    """Export a run's checkpoint, by default the best one, else the last; return which one, in words. If none is better
-    than the model that training began with, the best one is that model as it was given.
+    """Export a run's checkpoint, by default the best, or the last if no best was chosen; return a description of it.
+
+    If no checkpoint is better than the model that training started from, the best checkpoint is that model, unchanged.
 
     Raises:
-        CheckpointError, EncoderError: the folder is not a run's, the checkpoint cannot be used, or `out` holds
-            something else.
+        CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `out`
+            holds files that no export wrote.
         InUseError: another export writes to `out`.
     """
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
@@ -203,10 +204,10 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
 
 
 def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
-    """Write an encoder as a sealed model folder, in place of an unchanged one; see `save_model`.
+    """Write an encoder as a sealed model folder, replacing an earlier, unchanged export; see `save_model`.
 
     Raises:
-        CheckpointError: `out` holds something else, or cannot be written.
+        CheckpointError: `out` holds files that no export wrote, or cannot be written.
         InUseError: another export writes to `out`.
     """
     with files.locked(out):
@@ -249,8 +250,9 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
 
 @contextlib.contextmanager
 def _replacing(folder: Path, kind: str) -> Iterator[Path]:
-    """Yield the path of a new folder to write, whose files then replace those that a sealed folder was sealed with. If
-    this is stopped, the folder lacks files; the weights come last.
+    """Yield the path of a new folder to write; its files then replace the files of the sealed folder.
+
+    If the replacement is interrupted, the folder lacks files. The weights are replaced last.
 
     Raises:
         CheckpointError: a file cannot be written.

@@ -27,14 +27,14 @@ def names(package: str) -> list[str]:
 
 
 def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[Part]:
-    """Return the class of a package's built-in part, or the one that `module:Class` names.
+    """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
 
     Args:
         base: the class that declares the contract.
-        what: the part, with its article, for messages.
+        what: noun for error messages, with its article, such as "an objective".
 
     Raises:
-        PluginError: there is no class `module:Class`, or it does not meet the contract.
+        PluginError: there is no built-in part and no class of this name, or the class does not meet the contract.
     """
     if name not in names(package):
         return plugins.load_class(name, base, what)
@@ -46,7 +46,7 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
 
 
 def options_class(name: str, part: type, base: type) -> type[Any]:
-    """Return the dataclass of a part's options: what the class, or the nearest class above it, annotates `config` with.
+    """Return the dataclass of a part's options: the annotation of `config` in the class, or in its nearest base class.
 
     Raises:
         PluginError: the annotation is not a dataclass that derives from `base`.

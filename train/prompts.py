@@ -18,7 +18,7 @@ from clearspan.train.config.options import RecipeError
 from clearspan.train.model.source import Inference
 
 SECOND = "positive"
-"""The column of the texts that those of `tokens` find."""
+"""The column with the texts that are to be found by the texts of the column `tokens`."""
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
@@ -34,10 +34,10 @@ def prompt_tokens(dataset: Dataset) -> dict[str, int]:
 
 
 def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tuple[Inference, list[str]]:
-    """Return how a model embeds texts after it was trained on datasets, and remarks for the user.
+    """Return the inference settings of a model after training on datasets, and remarks for the user.
 
     Args:
-        inference: that of the model before training.
+        inference: the inference settings of the model before training.
 
     Raises:
         RecipeError: the pairs of two datasets have different prompts.
@@ -63,7 +63,7 @@ def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tu
 
 
 def _prompts_of(datasets: Mapping[str, Dataset]) -> tuple[str, str]:
-    """Return the prompts of queries and of documents that the texts of datasets have."""
+    """Return the query prompt and the document prompt that the texts of datasets have."""
     found: dict[tuple[str, str], str] = {}
     for name, dataset in datasets.items():
         if dataset.manifest.lengths.keys() >= {"tokens", SECOND}:

@@ -137,14 +137,14 @@ def _typed(content: dict[Any, Any]) -> Recipe:
 
 
 def _without_nulls(content: Any) -> Any:
-    """Return a mapping, and those in it, without the keys that are null."""
+    """Return a mapping without the keys whose value is null, also in nested mappings."""
     if not isinstance(content, dict):
         return content
     return {key: _without_nulls(value) for key, value in content.items() if value is not None}
 
 
 def _mapping(section: str, content: Any) -> dict[str, Any]:
-    """Return a section that maps names to options, without the names that are null."""
+    """Return a section that maps names to options, without the entries whose value is null."""
     if not isinstance(content, dict | None):
         raise RecipeError(f"{section}: expected a mapping of names to options")
     entries: dict[str, Any] = _without_nulls(content or {})

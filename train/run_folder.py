@@ -1,4 +1,4 @@
-"""The folder of a run: what it holds, and whether that is the run that a recipe asks for.
+"""The folder of a run: its files, and a check whether it holds the run that a recipe describes.
 
     OUTPUT/recipe.yaml   the recipe, resolved
     OUTPUT/inputs.json   a hash of everything else that shapes the run, by recipe key; whether the run has finished,
@@ -36,7 +36,7 @@ METRICS = "metrics.jsonl"
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
-"""Keys that name what a run reads: datasets; files and folders of models."""
+"""Recipe keys whose values are paths that a run reads: datasets; other files and folders."""
 
 
 def tags(run: Path) -> list[str]:
@@ -46,9 +46,10 @@ def tags(run: Path) -> list[str]:
 
 
 def dataset_sha256(folder: str | Path) -> str:
-    """Return a hash of a dataset's examples, in their order, and of its resources, from its manifest.
+    """Return a hash of a dataset's shards, in their order, and of its resources, as the manifest lists them.
 
-    The tokenizer counts because shards hold no special tokens: it adds them to each sequence. Synonyms make views.
+    Resources are included because they change the training input while the shards stay the same: the tokenizer adds the
+    special tokens, which shards do not hold, and the table of synonyms is used to make views.
 
     Raises:
         ManifestError, OSError: the manifest cannot be read.
@@ -119,7 +120,7 @@ def check_metrics(run: Path) -> None:
 
 
 def check_model(model: Path) -> None:
-    """Check that an exported model is as it was written, but for files that do not affect its embeddings.
+    """Check that no file of an exported model has changed since the export, except files that cannot affect embeddings.
 
     Raises:
         FolderChangedError: a file is missing, has changed or was added.
@@ -142,7 +143,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     """Return the state of the run in a recipe's folder, for a call that continues a run where it stopped.
 
     Raises:
-        RecipeError: the folder holds a run of another recipe or other data, or files of something else.
+        RecipeError: the folder holds a run with a different recipe or different data, or files that no run wrote.
     """
     run = Path(recipe.output)
     check(recipe, resume=True)
@@ -166,7 +167,7 @@ def check(recipe: Recipe, resume: bool) -> None:
 
     Raises:
         RecipeError: the folder cannot be made, holds files that no run wrote, or holds a run with a checkpoint and
-            `resume` is false; or the run to resume has another recipe or read other data.
+            `resume` is false; or the run to resume has a different recipe or read different data.
     """
     run = Path(recipe.output)
     check_writable(run)
@@ -189,10 +190,10 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
 
 
 def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
-    """Return the first dataset of text, with whose tokenizer all were made.
+    """Return the first text dataset, after checking that all text datasets were made with its tokenizer.
 
     Raises:
-        RecipeError: two datasets have different tokenizers, or no dataset has one.
+        RecipeError: two text datasets have different tokenizers, or there is no text dataset.
     """
     texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
     if not texts:
@@ -207,7 +208,7 @@ def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
 
 
 def save(recipe: Recipe) -> None:
-    """Save the resolved recipe of a run that begins or resumes, and what it reads."""
+    """Save the resolved recipe of a run that begins or resumes, and the hashes of its inputs."""
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     state = {"finished": False, "inputs": inputs(recipe)}
     files.write_bytes(Path(recipe.output) / INPUTS, seal(state, indent=2))
@@ -224,7 +225,7 @@ def check_writable(run: Path) -> None:
 
 
 def _check_same(run: Path, recipe: Recipe) -> None:
-    """Raise RecipeError if the run in a folder has another recipe or read other data, or if its recipe is missing."""
+    """Raise RecipeError if the run in a folder has a different recipe or read different data, or if it has no recipe."""
     saved = run / RECIPE
     if not saved.is_file():
         raise RecipeError(

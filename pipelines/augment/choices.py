@@ -1,6 +1,6 @@
 """Uniform random choices for many keys at once: a subset of n items, a permutation, spans that do not overlap.
 
-A choice depends only on its key: items are sorted by their keyed draws (`shards.keyed`).
+A choice depends only on its key: items are sorted by random numbers that are computed from the key (`shards.keyed`).
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,12 @@ _ITEMS = (1 << _ITEM_BITS) - 1
 
 
 def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a random permutation of the items 0 .. counts[i] - 1 for each key: sorted by draw (number = item + 1).
+    """Yield a random permutation of the items 0 .. counts[i] - 1 for each key: items sorted by `draw(key, item + 1)`.
 
     Yields:
-        (rows of the keys (r,), their items (r, width)); the items past a row's count are undefined. Rows of similar
-        count come together: sorting short rows is many times faster than sorting all items at once.
+        (indices of some keys (r,), the permutation of each of these keys (r, width)); items past a key's count are
+        undefined. Keys with similar counts are yielded together, because sorting short rows is many times faster than
+        sorting all items at once.
     """
     widths = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     for width in np.unique(widths[counts > 0]):
@@ -46,15 +47,18 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
 
 
 def fraction_of(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return a fraction of counts, rounded half up, int64. A tolerance of 1e-9 offsets floating-point errors."""
+    """Return fraction * counts, rounded half up, int64. A tolerance of 1e-9 offsets floating-point errors."""
     return np.floor(fraction * counts + (0.5 + 1e-9)).astype(np.int64)
 
 
 def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Place numbers[i] spans without overlap on counts[i] units, totals[i] units in all, uniformly over all placements.
+    """Place numbers[i] spans, which have totals[i] units together, on counts[i] units without overlap.
+
+    All placements are equally likely.
 
     Returns:
-        (first unit, counted over all sentences, and number of units), each (numbers.sum(),), from left to right.
+        (start, length) of the spans, each (numbers.sum(),), from left to right. A start is the index of the span's
+        first unit among the units of all sentences.
     """
     # Lengths: equal; the remaining units go, one each, to consecutive spans from a random span on.
     rank = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
@@ -71,5 +75,5 @@ def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: 
 
 
 def members(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the indices start, start + 1, ... of all ranges, concatenated."""
+    """Return the indices start .. start + length - 1 of all ranges, concatenated."""
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())

@@ -11,10 +11,11 @@ A unit is a token (the paper's reading) or a word (`unit`), whose tokens then st
 words. Each step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
 order. Special tokens within a sentence stay untouched and in place, except [DEL], which reordering moves.
 
-Short sentences: fractions are of the sentence's n units, rounded half up. A deletion removes at least one unit and
-leaves at least one. If all spans together have fewer units than spans, there are fewer spans; their lengths differ by
-at most one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs`
-replaces at least one of the words that have synonyms, and at most all of them.
+Short sentences: fractions are multiplied by the number of units in the sentence and rounded half up. A deletion removes
+at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are spans,
+the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most one
+unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces at
+least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ DEL = "[DEL]"
 """The special token that replaces deleted units."""
 UNITS = ("token", "word")
 CHUNK = 8192
-"""Sentences that are augmented together: this bounds the memory, and more are not faster."""
+"""Number of sentences that are augmented together: it bounds the memory, and a larger number is not faster."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,9 +112,10 @@ class SentenceBatch:
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
-    """Units of sentences: unit u has the tokens starts[u] .. starts[u + 1] - 1, sentence i the units from bounds[i] on.
+    """Units of sentences. Unit u consists of the tokens starts[u] .. starts[u + 1] - 1.
 
-    `free` are the units that are not special tokens; `free_bounds` are their bounds by sentence.
+    Sentence i consists of the units bounds[i] .. bounds[i + 1] - 1. `free` holds the units that are not special tokens;
+    `free_bounds` are the bounds of the sentences within `free`.
     """
 
     starts: np.ndarray
@@ -141,14 +143,14 @@ class _Units:
         return np.diff(self.starts)
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Return which tokens belong to the chosen units, (S,) bool; `chosen` is bool over the free units."""
+        """Return a mask of the tokens that belong to the chosen units, (S,) bool; `chosen` is a mask of the free units."""
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
         return np.repeat(marked, self.lengths)
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens, `deleted` (S,) bool, by one [DEL]; merge it with adjacent older [DEL]."""
+    """Replace each run of deleted tokens, `deleted` (S,) bool, by one [DEL], merged with adjacent earlier [DEL]."""
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
     deleted = deleted | (values == del_id)
     follows = np.zeros(len(values), bool)
@@ -196,7 +198,7 @@ class Augmenter:
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
         """Return a view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
 
-        The token ids have the block's type, and no special tokens around them.
+        The token ids have the dtype of the block, and no special tokens around them.
         """
         ranges = [slice(first, first + CHUNK) for first in range(0, len(block), CHUNK)]
         parts = [self._chunk(block.part(part), keys[part]) for part in ranges]
@@ -232,7 +234,7 @@ class Augmenter:
     def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
         """Swap pairs of spans, each with a fraction of the sentence's units (Figure 2c).
 
-        Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
+        Unlike in other steps, [DEL] is an ordinary unit here; two [DEL] that become adjacent are merged.
         """
         options = self.augmentation
         units = self._units(sentences, self.unmoved)
@@ -288,20 +290,23 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return the entry of each word in the table of synonyms, (U,), -1 for those without and special tokens."""
+        """Return the entry of each word in the table of synonyms, (U,); -1 for special tokens and words without entry."""
         assert self.table is not None
         entries = np.full(len(units.lengths), -1)
         entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])
         return entries
 
     def coverage(self, block: Ragged) -> tuple[int, int]:
-        """Count (words with a synonym, words) of a block; the paper reports about 40 % of tokens (section 3.3)."""
+        """Return (number of words with a synonym, number of words) of a block of sentences.
+
+        The paper reports synonyms for about 40 % of the tokens (section 3.3).
+        """
         units = _Units.of(SentenceBatch(block, self.words(block.values, block.offsets)), True, self.special)
         return int((self._entries(block.values, units) >= 0).sum()), len(units.free)
 
 
 Step = Callable[[Augmenter, SentenceBatch, np.ndarray], SentenceBatch]
-"""A step: a function of the augmenter, n sentences and their keys, (n,) int64."""
+"""A step: a function of the augmenter, n sentences and the sentences' random keys, (n,) int64."""
 STEPS: dict[str, Step] = {
     "del-word": Augmenter.del_word,
     "del-span": Augmenter.del_span,
@@ -312,13 +317,13 @@ STEPS: dict[str, Step] = {
 
 
 def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return how many of n units to delete: a fraction of them, at least one, and all but one at most."""
+    """Return the number of units to delete from sentences of `counts` units: at least one, and at most all but one."""
     quotas: np.ndarray = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
     return quotas
 
 
 def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Pair the spans of each sentence, in a random order, two by two; return the partner of each span."""
+    """Pair the spans of each sentence at random; return the index of each span's partner among all spans."""
     partner = np.empty(numbers.sum(), np.int64)
     first = bounds(numbers)
     for rows, order in shuffled(keys, numbers):

@@ -2,12 +2,12 @@
 
     FILE -> {word: [synonym, ...]} -> each form of each word (case, after a space or not) -> token ids -> SynonymTable
 
-A file is a JSON object of lists of words by word (the counter-fitted neighbors of Jia et al. 2019, which CLEAR used;
-lists derived from WordNet), or lines of a word and its synonyms separated by tabs (a pair of words may be separated by
-a space, as in PPDB).
+A file is a JSON object that maps a word to a list of words (the counter-fitted neighbors of Jia et al. 2019, which
+CLEAR used; lists derived from WordNet), or it has lines of a word and its synonyms, separated by tabs (a pair of words
+may be separated by a space, as in PPDB).
 
-A capitalized word, or one in capitals, gets synonyms in the same case. If synonyms with the word's inflection exist,
-only they are used ("movies" -> "films", not "film"); inflections are inferred from English endings of words.
+A capitalized word, or a word in capitals, gets synonyms in the same case. If some synonyms have the word's inflection,
+only these are used ("movies" -> "films", not "film"); inflections are inferred from English endings of words.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ SOURCES = (
 )
 """Public sources of tables, for messages."""
 PUBLISHED = "synonyms.json"
-"""Name of the table in a dataset's folder."""
+"""Name of the file with the table in a dataset's folder."""
 SHORTEST_IN_CAPITALS = 4
-"""Shorter words in capitals mostly mean something else: US, IT, WHO."""
+"""Minimum length of a word that is also looked up in capitals: shorter ones mostly mean something else (US, IT, WHO)."""
 ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")
-"""Contexts in which a word is encoded: its ids differ after a space and after a sign."""
+"""Contexts in which a word is encoded: its ids differ after a space and after a punctuation mark."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -49,10 +49,10 @@ class SynonymError(ValueError):
 
 
 def read_synonyms(path: str | Path) -> dict[str, list[str]]:
-    """Read a file of synonyms; return the synonyms by word, in the order of the file.
+    """Read a file of synonyms; return a mapping of each word to its synonyms, in the order of the file.
 
     Raises:
-        SynonymError: the file has none of the forms, or holds no synonym.
+        SynonymError: the file is in none of the supported formats, or holds no synonym.
         OSError: the file cannot be read.
     """
     try:
@@ -133,12 +133,14 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class SynonymTable:
-    """Synonyms by a word's token ids. Entry e has the synonyms first_option[e] .. first_option[e + 1] - 1 of `options`.
+    """Table from the token ids of a word to synonyms, which are token ids too.
+
+    The synonyms of entry e are first_option[e] .. first_option[e + 1] - 1 in `options`.
 
     Attributes:
-        by_token: (vocabulary,) int32, the entry of a word of one token, or -1.
-        hashes: sorted hashes of the words of several tokens.
-        entries: entries of these words.
+        by_token: (vocabulary,) int32, the entry of each word that consists of one token, or -1.
+        hashes: sorted hashes of the words that consist of several tokens.
+        entries: entries of the words in `hashes`.
     """
 
     by_token: np.ndarray
@@ -149,7 +151,7 @@ class SynonymTable:
 
     @classmethod
     def build(cls, table: Mapping[str, Sequence[str]], tokenizer: Tokenizer) -> "SynonymTable":
-        """Build the table for a tokenizer. Words that need the unknown or a special token are left out.
+        """Build the table for a tokenizer. Words whose encoding has the unknown token or a special token are left out.
 
         Raises:
             SynonymError: no word is left.
@@ -195,7 +197,7 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Return the ids of each text after a context, for the texts that the tokenizer can encode."""
+    """Return the token ids of each text as they are after `context`, for the texts that the tokenizer can encode."""
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))

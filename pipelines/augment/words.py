@@ -21,12 +21,12 @@ from tokenizers import Tokenizer
 from clearspan.common.scripts import is_unspaced
 
 VERSION = 2
-"""Version of where words start, increased whenever that changes: part of the fingerprint of stored views."""
+"""Version of the rules for where words start, increased whenever they change: part of stored views' fingerprint."""
 _LETTER, _SIGN, _SPACE, _IDEOGRAPH, _SPECIAL, _INSIDE = range(6)
 """Classes of characters. _INSIDE: bytes of a character that begins in an earlier token."""
 _METASPACE = "\u2581"
 _APOSTROPHE, _APOSTROPHE_HEAD, _APOSTROPHE_TAIL, _CONTRACTED, _S = range(1, 6)
-"""Roles of tokens in a contraction (don't). Byte-level BPE mostly splits the typographic apostrophe in two."""
+"""Roles of tokens in a contraction (don't). Byte-level BPE mostly splits the typographic apostrophe into two tokens."""
 _ROLES = {b"'": _APOSTROPHE, "’".encode(): _APOSTROPHE, b"\xe2\x80": _APOSTROPHE_HEAD, b"\x99": _APOSTROPHE_TAIL}
 _ROLES |= dict.fromkeys((b"t", b"re", b"ve", b"ll", b"m", b"d"), _CONTRACTED) | {b"s": _S}
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -71,7 +71,10 @@ class WordStarts:
                 self._role[token] = 0
 
     def __call__(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return (S,) bool, True where a word starts; `tokens` (S,) are n sentences with `offsets` (n + 1,)."""
+        """Return (S,) bool, True where a word starts.
+
+        `tokens` (S,) holds n sentences: sentence i is tokens[offsets[i]:offsets[i + 1]].
+        """
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
         first, last = self._first[tokens], self._last[tokens]
         if (inside := last == _INSIDE).any():
@@ -117,7 +120,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield each id, its bytes of text, and whether it is marked as continuing or as ending a word."""
+    """Yield for each token its id, its text in bytes, and whether it is marked as continuing or as ending a word."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
@@ -138,14 +141,17 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tupl
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character of byte-level BPE: printable bytes are themselves, the others 256 and up."""
+    """Return the byte that each character of byte-level BPE stands for.
+
+    A printable byte is the character with the same number; other bytes are characters from 256 on.
+    """
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _ends(surface: bytes) -> tuple[int, int]:
-    """Return the classes of a token's first and last character, of which only some bytes may be there."""
+    """Return the classes of a token's first and last character; the token may hold only some bytes of either."""
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE
@@ -154,7 +160,7 @@ def _ends(surface: bytes) -> tuple[int, int]:
 
 
 def _kind(data: bytes) -> int:
-    """Return the class of a character, from its bytes or the first of them."""
+    """Return the class of a character, from all of its bytes or only the first ones."""
     try:
         character = data.decode()
     except UnicodeDecodeError:

@@ -3,10 +3,10 @@
     Create(units not done) | Reshuffle | ParDo(process) -> barrier -> Map(finish)
                           staged, each round: barrier -> FlatMap(deal) | GroupByKey | Map(work) -> barrier
 
-The elements are only descriptions of units and slices: what they read and write never passes through Beam. A barrier is
-a GroupByKey with one key. A GroupByKey of an empty collection yields nothing, and the next step would not run, so each
-step also gets an element without work. Count.Globally and Reshuffle would make a barrier of more stages, each of which
-takes time to start.
+The elements are only descriptions of units and slices: the data that they read and write never passes through Beam. A
+barrier is a GroupByKey with one key. A GroupByKey of an empty collection yields nothing, and the next step would not
+run, so each step also gets an element without work. A barrier made of Count.Globally and Reshuffle would have more
+stages, each of which takes time to start.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ NO_WORK: Element = (-1, 0)
 
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
-    """Wrap a worker's code: reach the object stores, and carry expected errors to the driver."""
+    """Wrap a worker's code: give it access to object stores, and carry expected errors to the driver."""
     with carrying():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does so for its workers
             storage.use_options(job.beam)
@@ -42,7 +42,7 @@ def _working(job: Job) -> Iterator[None]:
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """Process units one after another; None is the element without work."""
+    """DoFn that processes units one after another; None is the element without work."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -74,7 +74,7 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
 
 def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
-    """Yield the elements of a round as keys, once the step before has ended."""
+    """Yield the elements of a round as keys, once the previous step has ended."""
     with _working(job):
         elements = of.elements(job)
     for element in (NO_WORK, *elements):

@@ -14,7 +14,7 @@ def _finished(folder: str) -> set[int]:
 
 
 class Progress(ProgressBar):
-    """Bar of the input bytes that are left, which a thread advances by the units that finish."""
+    """Progress bar over the input bytes that are left. A thread advances it whenever units finish."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
         self._end, self.disable = threading.Event(), True  # so that `close` works if a line below fails

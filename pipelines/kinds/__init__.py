@@ -27,7 +27,7 @@ from clearspan.shards.manifest import FILES_FOLDER
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Options):
-    """Options of every command that reads a corpus: its input and output, what it tolerates and what it prints."""
+    """Options of every command that reads a corpus: input, output, which faults are tolerated, and what is printed."""
 
     inputs: Annotated[tuple[str, ...], Flag("files, folders or quoted globs", "GLOB", name="--input", many=True)]
     output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
@@ -47,16 +47,16 @@ MENDS = {
     "no_pair": "choose another --structure",
     "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
 }
-"""What to do if no record is kept, by the reason for which most are dropped."""
+"""Advice to the user if no record is kept, by the reason for which most records are dropped."""
 
 
 class Worker(Protocol):
-    """A kind in a worker process, with all that is built once per process."""
+    """A kind in a worker process, with everything that is built once per process."""
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches with the kind's columns.
 
-        Count every record in `tally`: as read, and as kept, filtered (for one of the kind's reasons) or bad.
+        Count every record in `tally`: as read, and also as kept, as filtered (for one of the kind's reasons) or as bad.
         """
 
 
@@ -71,17 +71,18 @@ class Kind(Options, ABC):
     with a `Flag` are options of its command.
 
     Attributes:
-        dedup: keep only the first of equal examples. A kind that declares it as `Dedup` has the option.
+        dedup: keep only the first of equal examples. A kind that declares this field as `Dedup` has the option.
         near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
             attaches sketches to its batches (`text.minhash`).
-        group_field: field whose equal values keep rows on one side of the held-out part (`kinds.groups`). A kind whose
-            rows share texts may declare it as an option; its worker then attaches the hashes of groups to its batches.
-        update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares it as
-            `Update` has the option.
-        old: with `update`, the folder of the dataset as it was and the file of its index (`kinds.copied`); the run sets
-            it.
-        compares: examples are compared by their texts, for duplicates or a held-out part; the run sets it. A worker of
-            texts then attaches their hashes to its batches (`units.keys`).
+        group_field: field of the records. Rows with equal values of it are all held out or all trained on
+            (`kinds.groups`). A kind whose rows share texts may declare it as an option; its worker then attaches the
+            hashes of groups to its batches.
+        update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares this
+            field as `Update` has the option.
+        old: with `update`, the folder of the dataset before the update and the file of its index (`kinds.copied`). The
+            run sets this field.
+        compares: whether examples are compared by their texts, for duplicates or a held-out part. The run sets this
+            field. The worker of a kind of text then attaches the hashes of the texts to its batches (`units.keys`).
     """
 
     dedup: bool = False
@@ -92,40 +93,40 @@ class Kind(Options, ABC):
     old: tuple[str, str] | None = None
 
     name: ClassVar[str]
-    """Name in `shards.schema`: what the examples are, in the plural."""
+    """Name of the kind in `shards.schema`: a noun for its examples, in the plural."""
     command: ClassVar[str] = ""
-    """Name of the command, if it is not that of the kind."""
+    """Name of the command, if it differs from the name of the kind."""
     summary: ClassVar[str]
     """One line for the lists of commands."""
     description: ClassVar[str] = ""
-    """One line for the command's own help, if it says more than `summary`."""
+    """One line for the help of the command; empty if `summary` is enough."""
     example: ClassVar[str]
-    """Command line that makes such a dataset."""
+    """Example of a command line that makes a dataset of this kind."""
     max_bytes: ClassVar[int] = MAX_BYTES
-    """Default of --max-document-bytes: a longer record is bad."""
+    """Default of --max-document-bytes. A record with more bytes is bad."""
     rate: ClassVar[float] = 50e6
     """Default of `bytes_per_s`."""
     can_update: ClassVar[bool] = False
     """True if the kind has the option `update`."""
     numbers_records: ClassVar[bool] = False
-    """True if examples name the number of their record in its file (`units.numbering`)."""
+    """True if each example holds the number of its record in the input file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
-    """True if different examples may share a text. Those that do are held out, or trained on, together."""
+    """True if different examples may share a text. Examples with a text in common are all held out or all trained on."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind without options that depend on the machine (`auto`).
+        """Return the kind with definite values for options that depend on the machine (`auto`).
 
         Args:
-            began: options of the run to continue, by their names in its fingerprint, which it keeps; empty for a new
-                run.
+            began: options of the run to continue, by their names in its fingerprint; they stay as they are. Empty for a
+                new run.
         """
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with what follows from the first records of the inputs, before the work.
+        """Return the kind with the options that it derives from the first records of the inputs, before the work starts.
 
         Raises:
-            PipelineError: an option does not fit them.
+            PipelineError: an option does not fit the first records.
         """
         return self
 
@@ -141,11 +142,11 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can be several consecutive rows, of ascending `chunk`, that are kept together."""
+        """Return whether a record can become several consecutive rows, its chunks, which are kept or dropped together."""
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the input size of a work unit; None for the size that suits a kind limited by reading."""
+        """Return the input size of a work unit; None for the default size, which suits a kind that is limited by reading."""
         return None
 
     def options(self) -> dict[str, Any]:
@@ -155,11 +156,12 @@ class Kind(Options, ABC):
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Return which content of the inputs are records, and in which form readers give them."""
+        """Return the rules by which readers find records in the inputs, and the form in which they return records."""
 
     def check(self, record: Record) -> None:
-        """Raise RecordError if a record is bad, as far as that shows before it is processed. The first records are
-        checked before a long run begins.
+        """Raise RecordError if a record is bad for a reason that can be seen without processing it.
+
+        The first records are checked before a long run begins.
         """
         if record.problem:
             raise RecordError(record.problem)
@@ -176,7 +178,7 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return what shapes the dataset: the kind, its options, and the sha256 of its files."""
+        """Return everything that determines the dataset, inputs aside: the kind, its options, and its files' sha256."""
         options = self.options()
         folder = f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
@@ -196,15 +198,16 @@ class Kind(Options, ABC):
         """
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
-        """Return the context of a local run, which makes what its worker processes share and ends it after them.
+        """Return a context for a local run. It starts what the worker processes share, such as a model, and ends it after
+        them.
 
         Raises:
-            PipelineError: it cannot be made.
+            PipelineError: what the workers share cannot be started.
         """
         return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error for a run that keeps no record: the counts by reason, and what to do about the first."""
+        """Return the error for a run that keeps no record: the counts by reason, and advice on the most frequent reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
         dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())

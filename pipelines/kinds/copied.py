@@ -1,9 +1,9 @@
-"""Vectors of an existing dataset that its next state takes over: `embed --update` embeds only what is new.
+"""Reuse the vectors of an existing dataset when it is updated: `embed --update` embeds only new texts.
 
     old shards -> ids, sorted, and rows (16 bytes a text, a file that all workers map) -> rows of the texts to embed
                -> their vectors, read from the verified shards window by window
 
-Equal ids are equal texts: an id is 63 bits of the hash of what is embedded. The stored values are taken as they are.
+Texts with equal ids are equal: an id is 63 bits of the hash of the embedded text. Stored values are copied unchanged.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Copied:
         self._ends = np.cumsum([shard.examples for shard in self._dataset.shards], dtype=np.int64)
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
-        """Return the row of each id in the dataset, -1 for an id that is missing, (n,) int64."""
+        """Return the row of each id in the dataset, (n,) int64; -1 for an id that the dataset lacks."""
         wanted = np.array(ids, np.int64)
         places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
         return np.where(self._ids[places] == wanted, self._rows[places], -1)

@@ -71,7 +71,7 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield the documents to keep, each by itself: a batch may end after any of them."""
+        """Yield the documents to keep, each as a separate part, so that a batch may end after any document."""
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
@@ -79,8 +79,9 @@ class DocumentWorker(TextWorker[Documents]):
             yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
-        """Return the prepared text, the text that the filters leave and the source of a document that may have enough
-        tokens, and its size in bytes; count any other.
+        """Return (prepared text, text that the filters leave, source), and the size in bytes, of a document.
+
+        If the document cannot have enough tokens, or is dropped, count it and return None.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

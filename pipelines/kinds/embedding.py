@@ -36,12 +36,12 @@ class Text(NamedTuple):
     """A text to embed.
 
     Attributes:
-        text: the text, or a chunk of it.
+        text: the whole text, or a chunk of it.
         size: number of bytes of `text`.
-        title: a title that is put before it; "" for none.
-        fields: values of the kept fields.
-        digest: hash by which whole texts are compared; empty if they are not.
-        document, chunk: id of the whole text, and number of the chunk.
+        title: title that is put before the text; "" for none.
+        fields: values of the fields to store with the vector (`--keep-fields`).
+        digest: hash by which whole texts are compared; empty if texts are not compared.
+        document, chunk: id of the whole text, and number of the chunk within it.
     """
 
     record: Record
@@ -55,19 +55,19 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """Title and text as the model gets them after the prompt; without white space at the ends, as in scoring."""
+        """Title and text as the model gets them after the prompt, stripped of whitespace as `clearspan eval` does."""
         return f"{self.title} {self.text.strip()}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A window of texts, and the distinct model inputs of these, of which an update knows some vectors already.
+    """A window of texts, and their distinct model inputs. In an update, the vectors of some inputs are already known.
 
     Attributes:
-        inputs: the model's input of each text.
+        inputs: the model input of each text.
         new: the distinct inputs that must be embedded.
-        place: row of each distinct input in the table of vectors, which has the new inputs first, then the known ones.
-        known: the vectors of the known inputs; None if there are none.
+        place: row of each distinct input in the table of vectors, where the new inputs come first, then the known ones.
+        known: the vectors of the known inputs; None if no input is known.
     """
 
     texts: list[Text]
@@ -78,7 +78,7 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return a window; take known vectors from `old`, the dataset that is updated, if there is one."""
+        """Return a window of texts; take known vectors from `old`, the dataset that is updated, if there is one."""
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
@@ -97,7 +97,7 @@ class VectorWorker:
 
     Attributes:
         batch_tokens: number of tokens of a batch.
-        old: the vectors of the dataset that is updated.
+        old: the vectors of the dataset that is updated; None if the run does not update a dataset.
     """
 
     kind: VectorOptions
@@ -125,7 +125,7 @@ class VectorWorker:
             raise PipelineError(one_line(error)) from None
 
     def _text(self, record: Record, tally: Tally) -> Text | None:
-        """Return the text of a record; count one that is empty."""
+        """Return the text of a record; if it is empty, count the record and return None."""
         if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
             return None
         value, encoded = text_and_bytes
@@ -136,17 +136,17 @@ class VectorWorker:
 
     @functools.cached_property
     def fields(self) -> KeptFields:
-        """The fields to keep."""
+        """The fields of the records that are stored with the vectors."""
         return KeptFields(dict(self.kind.kept))
 
     @functools.cached_property
     def title(self) -> int | None:
-        """The place of the title among the kept fields."""
+        """The index of the title among `fields`."""
         names = [name for name, _ in self.kind.kept]
         return None if self.kind.title_field is None else names.index(self.kind.title_field)
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of texts; each chunk counts as a text that was read."""
+        """Yield the chunks of texts; count each chunk as a text that was read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )
@@ -189,14 +189,14 @@ class VectorWorker:
             yield self._batch(kept[first : first + size], table)
 
     def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return vectors as they are stored, (n,), and which are finite."""
+        """Return vectors in the form in which they are stored, (n,), and the mask of the finite vectors, (n,) bool."""
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
     def _batch(self, kept: list[tuple[Text, int]], table: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the examples of texts, each with its row in the table of vectors."""
+        """Return the examples of the kept texts as a record batch; each text comes with its row in `table`."""
         texts = [text for text, _ in kept]
         taken = table.take(pa.array([row for _, row in kept], pa.int64()))
         columns = {

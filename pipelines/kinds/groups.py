@@ -2,10 +2,10 @@
 
     rows, each with its group ──> hash of the group, with the hashes of its texts ──> `units.linking`: one side for all
 
-Versions of one document, and documents of one family, resemble each other without sharing a text. With a version in
-training, the others would be found more easily than new documents are. Values are compared as they are written, without
-white space at their ends; a number is the text that writes it. A row without the field, with null or an empty text, is
-a separate group.
+Versions of one document, and documents of one family, resemble each other without sharing a text. If training saw one
+version, the held-out versions would be found more easily than new documents are. Values are compared as texts, without
+whitespace at their ends; a number is compared in the form that JSON gives it. A row without the field, or with null or
+an empty text in it, is a separate group.
 """
 
 import contextlib
@@ -25,12 +25,13 @@ from clearspan.pipelines.tally import RecordError
 
 OPTION = "--group-field"
 LOOKED_AT = 1000
-"""Number of first records of which one must have the field."""
+"""Number of first records that are searched for the field: at least one of them must have it."""
 
 
 def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
     """Raise PipelineError if none of the first records has a group: they lack the field, or it holds lists or objects.
-    Some of these alone are bad records.
+
+    If only some records hold lists or objects, these records are bad.
     """
     records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
     for record in records:
@@ -41,7 +42,7 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
 
 
 def group_of(record: Record, field: str | None) -> str:
-    """Return the value of a record's field as a text; "" if it has none, or there is no such field.
+    """Return the value of a record's field as a text; "" if the record lacks the field, or the field is empty.
 
     Raises:
         RecordError: the value is a list or an object.
@@ -58,7 +59,7 @@ def group_of(record: Record, field: str | None) -> str:
 
 
 def digests(groups: Sequence[str], alone: np.ndarray) -> np.ndarray:
-    """Return the hashes of groups, (n, 1) uint64. A row without a group gets its hash in `alone` (n,)."""
+    """Return the hashes of groups, (n, 1) uint64. A row without a group gets its own hash, from `alone` (n,)."""
     hashes = alone.copy()
     for row, group in enumerate(groups):
         if group:

@@ -32,13 +32,13 @@ Plain = str | int | float | bool | None
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """Return the name of a field, and the type that the user writes behind it, if any: `year:int64`."""
+    """Return the name of a field and its type, if the user writes one: `year:int64` -> ("year", "int64")."""
     name, colon, kind = word.rpartition(":")
     return (name, kind) if colon and kind in FIELD_TYPES else (word, None)
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Raise ValueError unless the names differ and can be names of columns."""
+    """Raise ValueError unless the names are distinct and can be names of columns."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--keep-fields names {twice} twice: leave one out")
@@ -47,13 +47,13 @@ def check_names(words: Sequence[str]) -> None:
 
 
 def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
-    """Return the type of each field by name, as the user writes it, else inferred from the first records.
+    """Return the type of each field: the type that the user writes, else the type inferred from the first records.
 
     Args:
-        option: the option that names the fields, for errors.
+        option: the option that names the fields, for error messages.
 
     Raises:
-        PipelineError: none of the first records has a field, or it holds lists or objects.
+        PipelineError: a field is missing in all of the first records, or it holds lists or objects.
     """
     objects = [record.value for record in records if isinstance(record.value, dict)]
     types = {}
@@ -98,14 +98,14 @@ class KeptFields:
         """Return the values of a record's fields.
 
         Raises:
-            RecordError: a value has another type than its field.
+            RecordError: a value does not have the type of its field.
         """
         if not isinstance(record.value, dict):
             return (None,) * len(self.types)
         return tuple(_value(record.value, name, kind) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
-        """Return the columns of the fields of rows."""
+        """Return one column for each field, from the field values of some rows."""
         if not self.types:
             return {}
         values = zip(*rows, strict=True)
@@ -116,7 +116,7 @@ class KeptFields:
 
 
 def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
-    """Return the value of a field as its type has it."""
+    """Return the value of a field, converted to the type of the field."""
     key = named(record, name)
     value = None if key is None else record[key]
     if value is None:
@@ -145,7 +145,7 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
 
 
 def _number(value: Any) -> int | float | None:
-    """Return the number that a value is, or that a cell of csv writes; None if it is none."""
+    """Return a value as a number, parsed if it is a text; None if it is neither a number nor the text of a number."""
     if isinstance(value, str):
         for parse in (whole_number, finite_number):
             with contextlib.suppress(ValueError, OverflowError):

@@ -1,9 +1,10 @@
-"""The part that images and audio share: classes, and the way from a labeled file to examples.
+"""Base of the kinds `images` and `audio`: class labels, and the conversion of a labeled file to examples.
 
     record (a file's bytes and class) -> values (decoded, scaled, encoded) -> batches, counted
 
-An example's id is a hash of its file's bytes, so that copies of a file are duplicates, and on one side of the held-out
-part, whatever their names. The class table, a JSON list of names in the order of their numbers, lies beside the shards.
+An example's id is a hash of its file's bytes, so that copies of a file are duplicates, and are all held out or all
+trained on, whatever their names. The class table, a JSON list of names in the order of the label numbers, is stored
+beside the shards.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ class LabeledKind(Wanted, Kind):
         return {CLASSES: (json.dumps(inputs.classes.names, ensure_ascii=False) + "\n").encode()}
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how many of the files and classes were taken, unless it is all of them."""
+        """Return a line with the number of files and classes that were taken; no line if all were taken."""
         taken = fingerprint["options"]["taken"]
         if taken["files"] == taken["of_files"]:
             return []
@@ -60,10 +61,10 @@ class LabeledKind(Wanted, Kind):
 
     @abstractmethod
     def values(self, data: bytes, counts: Counts) -> Iterator[Any]:
-        """Yield the value of each example that a file gives.
+        """Yield the value of each example that is made from a file.
 
         Raises:
-            RecordError: the file gives none; raised before the first value.
+            RecordError: no example can be made from the file; raised before the first value.
         """
 
     @abstractmethod
@@ -78,7 +79,7 @@ class LabeledKind(Wanted, Kind):
 
 @dataclasses.dataclass(frozen=True)
 class LabeledWorker:
-    """Worker of a kind of labeled files. `numbers`: the label of each class name."""
+    """Worker of a kind of labeled files. `numbers` maps a class name to its label."""
 
     kind: LabeledKind
     schema: pa.Schema
@@ -121,7 +122,7 @@ class LabeledWorker:
 
 
 def file_ids(data: bytes) -> Iterator[int]:
-    """Yield the ids of a file's examples, without end. All share the upper 31 bits, which decide the hold-out."""
+    """Yield ids for a file's examples, without end. All have the same upper 31 bits, which decide what is held out."""
     whole = hashlib.blake2b(data).digest()  # hash the file once, however many pieces it has
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32
     yield upper | int.from_bytes(whole[4:8], "big")

@@ -1,11 +1,11 @@
-"""One process a GPU, which holds the model for all workers of a run on this machine.
+"""One process per GPU, which holds the model for the workers of a run on this machine.
 
-    driver -> a process a GPU, with a Unix socket each -> workers, a share of them each (`common.encoder.shared_model`)
+    driver -> one process per GPU, each with a Unix socket -> its share of the workers (`common.encoder.shared_model`)
 
     python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
 
-The sockets are in a private folder, which an environment variable names to the workers. A process ends with the driver,
-however that ends.
+The sockets are in a private folder; workers read its path from an environment variable. The processes exit when the
+driver exits or is killed.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError
 
 FOLDER = "CLEARSPAN_MODEL_SOCKETS"
-"""Variable of a run's processes: the folder of the sockets."""
+"""Environment variable that holds, for a run's processes, the folder of the sockets."""
 SOCKET = ".socket"
 POLL_S = 0.5
 
 
 @contextlib.contextmanager
 def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
-    """Hold a model on devices, in a process each, for the processes that this one starts meanwhile.
+    """Hold a model on devices, in one process per device, for the worker processes that are started in this context.
 
     Args:
-        options: arguments of `kinds.models.load_model` but the device.
+        options: the arguments of `kinds.models.load_model` except the device.
 
     Raises:
         PipelineError: the model cannot be loaded.
@@ -59,10 +59,10 @@ def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
 
 
 def connected() -> SharedModel | None:
-    """Return the model that a process holds for this worker; None if there is no such process.
+    """Return a connection to the model that a separate process holds for this worker; None if there is no such process.
 
     Raises:
-        PipelineError: it cannot be reached.
+        PipelineError: the process cannot be reached.
     """
     if FOLDER not in os.environ:
         return None

@@ -1,4 +1,4 @@
-"""The model of a dataset of vectors: its hash, by which it is known, and its loading."""
+"""The model of a dataset of vectors: the hash that identifies it, and a function that loads it."""
 
 from pathlib import Path
 
@@ -24,10 +24,10 @@ def model_hash(folder: str) -> str:
 
 
 def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
-    """Load the model whose files have this hash.
+    """Load the model in a folder, after checking that its files have this hash.
 
     Raises:
-        PipelineError: it cannot be loaded, or has another hash; the message says why.
+        PipelineError: the model cannot be loaded, or has a different hash; the message says why.
     """
     try:
         if model_hash(folder) != sha256:

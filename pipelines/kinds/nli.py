@@ -1,10 +1,10 @@
 """Triplets from rows of natural language inference, as in SimCSE's NLI file.
 
 A row is a premise, a hypothesis and their label. For each premise of a file, in order of first occurrence, the first
-entailed hypothesis is paired with the first contradicting one, the second with the second, and so on. The counts are
-of rows: of a pair, the entailed row is kept and the contradicting one filtered as "negative"; a row without a partner
-is "unpaired". A file is never cut, and its entailed and contradicting rows stay in memory: about 200 MB for the half
-a million rows of SNLI.
+entailed hypothesis is paired with the first contradicting hypothesis, the second with the second, and so on. Rows are
+counted, not triplets: in a pair, the entailed row counts as kept, and the contradicting row as filtered ("negative"); a
+row without a partner is filtered as "unpaired". A file is never cut into work units, and its entailed and contradicting
+rows stay in memory: about 200 MB for the half a million rows of SNLI.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,15 +21,15 @@ LABELS = {
     **dict(zip(("0", "1", "2"), (ENTAILMENT, NEUTRAL, CONTRADICTION), strict=True)),
     **dict.fromkeys(("-", "-1", ""), UNLABELLED),
 }
-"""Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
+"""Labels of SNLI and MNLI: the published words, and the numbers in Hugging Face's copies."""
 Texts = tuple[str, str, str]
 
 
 def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
-    """Yield the triplets of a file's rows, with the source of the entailed one; count each row once.
+    """Yield the triplets made from a file's rows, each with the source of its entailed row; count each row once.
 
     Args:
-        cells: returns the values of a row's columns, and raises RecordError for one that cannot be read.
+        cells: returns the values of a row's columns, and raises RecordError for a row that cannot be read.
     """
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}

@@ -1,11 +1,12 @@
 """Pairs of two fields of each record, such as a title and its text (E5, Wang et al. 2022, section 3), or of parts of
 each text (`text.structure`): headings and sections, sentences and passages.
 
-The model whose tokenizer is used puts its prompts of queries and documents before the two (`text.prompts`).
+If --tokenizer names a model's folder, the model's query prompt is put before the first text, and its document prompt
+before the second (`text.prompts`).
 
-The dataset is one of triplets without negatives; of a text that is too long the beginning is kept. A record that lacks
-one of the fields, or whose two are equal, is filtered, not bad. With `structure` the counts are of pairs, and a text
-without any counts once.
+The dataset has the form of triplets without negatives. A text that is too long is cut after its beginning. A record
+that lacks one of the fields, or whose two texts are equal, is filtered, not bad. With `structure`, pairs are counted,
+not records, and a text without any pair counts once.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
 
 TEXT_FIELDS = ("text", "body", "abstract", "content", "article", "answer", "description")
-"""Usual names of the two fields, the likelier ones first."""
+"""Usual names of the two fields, in the order in which they are tried."""
 USUAL = tuple(itertools.product(TITLES, TEXT_FIELDS))
 STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
@@ -39,8 +40,9 @@ PARTS = "in place of fields, the parts of each text: a heading and its section, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(Triplets):
-    """The command `pairs`. Without fields, a row is its first title and its first text, by usual names. With
-    `structure`, records are texts, whose parts are the pairs.
+    """The command `pairs`. If no fields are named, a row is the record's title and text, found by their usual names.
+
+    With `structure`, records are texts, and pairs are made of their parts.
     """
 
     columns: tuple[str, ...] | None = None
@@ -87,7 +89,7 @@ class Pairs(Triplets):
         return self.fields
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompts of the columns: the first text finds the second, as a query does a document."""
+        """Return the model's query prompt for the first column and its document prompt for the second column."""
         return known.of_side(QUERY), known.of_side(DOCUMENT)
 
     def unused_prompts(self, known: Prompts) -> str:
@@ -114,7 +116,9 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields. A null field is only taken if no other pair of usual names is there."""
+        """Return the values of the two fields. Fields that are null are chosen only if the record has no other pair of
+        usual names.
+        """
         value = record.value
         if isinstance(value, dict):
             filled = {name: field for name, field in value.items() if field is not None}
@@ -145,7 +149,7 @@ class PairWorker(TripletWorker):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record; count one that lacks a field."""
+        """Return the row of a record; if it lacks a field, count it and return None."""
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:
@@ -161,7 +165,7 @@ class PairWorker(TripletWorker):
         return super()._is_left(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return the pairs of a text, its source and its group; count a text that is empty."""
+        """Return the pairs of a text, its source and its group; if the text is empty, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found

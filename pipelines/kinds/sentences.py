@@ -3,8 +3,8 @@
     record -> text -> sentences -> token ids -> drop if too few or too many -> batches (1 MiB) -> views of each batch
 
 An example is {id, tokens, view_0, view_1, ...}: the id is a hash of the sentence's bytes; tokens have no special
-tokens. View k depends only on the sentence, the augmentation, the seed and k: its draws are keyed by (seed, id, k). The
-counts are of sentences; a bad record, and a text that is empty or has too few words, counts as one.
+tokens. View k depends only on the sentence, the augmentation, the seed and k: its draws are keyed by (seed, id, k).
+Sentences are counted, not records; a bad record, and a text that is empty or has too few words, counts as one sentence.
 
 With `pack` an example is a piece of a text: consecutive sentences, joined as in the text up to that many tokens, or a
 slice of a longer sentence. Its token ids are those of the joined text. Ids, views, exclusion, filters, counts and
@@ -39,7 +39,7 @@ from clearspan.shards.manifest import FILES_FOLDER
 
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096
-"""Sentences are tokenized in groups of at most this many, or of about this much text."""
+"""Sentences are tokenized in groups: at most this number of sentences, or about this number of bytes."""
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 NEAR_UNIT_BYTES = 16_000_000
@@ -115,12 +115,12 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens of a sentence, or of a piece."""
+        """The maximum number of tokens of a sentence, or with `pack` of a piece."""
         return next((number for number in (self.pack, self.max_tokens) if number is not None), MAX_TOKENS)
 
     @property
     def rules(self) -> str | None:
-        """The language of the splitting rules, unless a text's is identified; None if each record is a sentence."""
+        """The language for splitting a text whose language is not identified; None if each record is a sentence."""
         return None if self.no_split else ",".join(self.language)
 
     @property
@@ -144,7 +144,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on 57 MB of books, articles and speeches; with views: two views of subs+del-span."""
+        """Rate measured on 57 MB of books, articles and speeches; the rate with views, on two views of subs+del-span."""
         return 5e6 if self.augmentation else 12e6
 
     def options(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class SentenceWorker(TextWorker[Sentences]):
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
-        """Return the sentences of a text that has any, and its source; count any other."""
+        """Return the sentences of a text, and its source; if it has no sentences, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         if (selected := self.kind.selected(found[0], counts)) is None:

@@ -1,12 +1,12 @@
-"""The part that the kinds of tokenized text share: tokenizer, preparation, excluded texts, duplicates.
+"""Base of the kinds of tokenized text: tokenizer, preparation, excluded texts, duplicates.
 
     record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
-An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed. Duplicates, and
-the side of the held-out part, are decided by the prepared text in the form of `common.same_text`. Excluded texts are
-searched in the text as read, whose line breaks show where sentences end. A space that the tokenizer adds in front is
-not part of the text.
+An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is divided into files.
+Whether a text is a duplicate, and whether it is held out, is decided by the prepared text in the form of
+`common.same_text`. Excluded texts are searched for in the text as read, whose line breaks show where sentences end. A
+space that the tokenizer adds in front is not part of the text.
 """
 
 import dataclasses
@@ -165,14 +165,14 @@ class TextKind(TextInputs):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The text before each text of a column, in the form that is tokenized; none for a kind without prompts."""
+        """The prompt before each text of a column, in the form that is tokenized; empty for a kind without prompts."""
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return what the filters leave of a text, and its language; None if one of them drops it, which is counted.
+        """Return the text that the filters leave, and its language; if a filter drops the text, count it and return None.
 
         Args:
-            counted: the part of the text whose words are counted, if not the whole.
+            counted: the part of the text whose words are counted for `min_words`; None: the whole text.
 
         Raises:
             RecordError: a filter fails on the text.
@@ -235,11 +235,11 @@ class Kept(NamedTuple):
 
     Attributes:
         ids: (n,) int64.
-        columns: the token ids of each of an example's texts.
-        names: the prepared text of each example, or the first of several; lines: the same as read.
+        columns: the token ids of the examples' first texts, of their second texts, and so on.
+        names: the prepared text of each example, or the first of its texts; lines: the same text as read.
         sources: the file and place that each example was read from.
-        hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if they are not compared.
-        groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have none.
+        hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if texts are not compared.
+        groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have no groups.
     """
 
     ids: np.ndarray
@@ -260,7 +260,7 @@ class Kept(NamedTuple):
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
-        """Yield each example by itself."""
+        """Yield each example as a separate `Kept`."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
@@ -288,7 +288,7 @@ class TextWorker(Generic[AnyTextKind]):
         return text_id(texts[0].encode())
 
     def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
-        """Return prepared texts, the same texts as read, and their sources, with their token ids."""
+        """Return pieces: prepared texts with their token ids, the same texts as read, and their sources."""
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
 
     def kept(
@@ -300,14 +300,14 @@ class TextWorker(Generic[AnyTextKind]):
         width: int = 1,
         before: np.ndarray | int = 0,
     ) -> Kept:
-        """Return the examples that are kept, and count the others: those with a text of fewer than `least` or more than
-        `most` tokens, and those that hold an excluded text.
+        """Return the examples to keep, and count the others: a text has fewer than `least` or more than `most` tokens, or
+        contains an excluded text.
 
         Args:
             pieces: one or more examples.
             least, most: bounds on the tokens of each text; None: no upper bound.
-            width: the number of consecutive pieces that make an example.
-            before: tokens at the start of each of its pieces that do not count towards `least`, (width,).
+            width: the number of consecutive pieces that form an example.
+            before: for each piece of an example, the tokens at its start that do not count towards `least`, (width,).
         """
         filtered = tally.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
@@ -349,12 +349,12 @@ class TextWorker(Generic[AnyTextKind]):
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of parts in record batches of about BATCH_BYTES, which no part is split over.
+        """Yield the examples of parts in record batches of about BATCH_BYTES. A part is never split over two batches.
 
         Args:
-            most: maximum number of examples in a batch; a part with more is a batch by itself.
-            batch: makes a record batch of examples.
-            room: places that a batch must have left to take another part; 0: as many as the part has examples.
+            most: maximum number of examples in a batch; a part with more examples is a batch by itself.
+            batch: makes a record batch from examples.
+            room: number of free places that a batch must have to take another part; 0: the part's number of examples.
         """
         waiting: list[Kept] = []
         num = size = 0
@@ -374,7 +374,7 @@ class TextWorker(Generic[AnyTextKind]):
     def record_batch(
         self, kept: Kept, columns: Sequence[Ragged], optional: Sequence[str] = (), others: Sequence[pa.Array] = ()
     ) -> pa.RecordBatch:
-        """Return examples as a batch of the kind: their ids, these columns of token ids, and other columns."""
+        """Return examples as a record batch of the kind, with their ids, the given token ids, and further columns."""
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
@@ -385,7 +385,7 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return which texts an example of several does not have, (n, width) bool: they are empty, as no other is."""
+    """Return a mask of the texts that an example of up to `width` texts lacks, (n, width) bool: only these are empty."""
     return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
 
 
@@ -397,7 +397,10 @@ def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
 
 
 def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
-    """Return the indices of the texts that contain an excluded one. Groups are tested first, as lines of one text."""
+    """Return the indices of the texts that contain an excluded text.
+
+    For speed, groups of texts are tested first, joined as the lines of one text.
+    """
     indices = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]

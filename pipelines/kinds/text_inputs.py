@@ -1,4 +1,4 @@
-"""Texts of the inputs, for every kind of text: where a record holds its text, and the id of a text."""
+"""Find the text in a record, and compute the id of a text, for every kind of text."""
 
 import codecs
 import dataclasses
@@ -20,14 +20,14 @@ from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
-    r"""Return the separator that a word writes with escapes, such as \n and \x1e; raise ValueError if it is empty."""
+    r"""Return a separator that is given with escapes, such as \n and \x1e; raise ValueError if it is empty."""
     if not word:
         raise ValueError("must not be empty")
     return word.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def encoding_named(name: str) -> str | None:
-    """Return the name of a text encoding in its usual form, None for UTF-8, or `auto`. Raise ValueError for others."""
+    """Return the usual name of a text encoding, None for UTF-8, or `auto`; raise ValueError for an unknown encoding."""
     if name == AUTO:
         return AUTO
     try:
@@ -48,12 +48,12 @@ TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
 BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
-"""Usual names of a field with a title, the likelier ones first."""
+"""Usual names of a field with a title, in the order in which they are tried."""
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
 LINKS = ("url", "link", "href", "uri")
 """Usual names of a field with an id, and with a link."""
 MOST_FIELDS = 20
-"""Number of a record's fields that a message names."""
+"""Maximum number of a record's fields that a message names."""
 EMPTY = "empty"
 """The reason for which a text that is empty or null is filtered, whatever the kind and the format."""
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
@@ -62,7 +62,7 @@ ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextReading(Options):
-    """Options of a command that reads texts: where the inputs hold them. `encoding` is None for UTF-8."""
+    """Options of a command that reads texts: where to find them in the inputs. `encoding` is None for UTF-8."""
 
     text_field: TextField = None
     text_per: TextPer = "file"
@@ -107,14 +107,14 @@ class TextInputs(TextReading, Kind):
 
 
 def id_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds a text's id, by its usual name (`IDS`); None without one."""
+    """Return the field that holds a text's id, found by its usual names (`IDS`); None if there is no such field."""
     known = list(names)
     return next(filter(None, (named(known, name) for name in IDS)), None)
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return a record's text, and the same in UTF-8; "" for null. In a JSON object the text is `field` (None: "text"),
-    in any letter case.
+    """Return a record's text, as a string and in UTF-8; "" for null. In a JSON object the text is the value of `field`
+    (None: "text"), in any letter case.
 
     Raises:
         RecordError: the record is bad, or lacks the field, or the field is not a string.
@@ -140,7 +140,7 @@ def fields(record: Mapping[str, Any]) -> str:
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
-    """Return a record's text, and the same in UTF-8, as `text_of`; count a text that is empty or null."""
+    """Return the result of `text_of`; if the text is empty or null, count it and return None."""
     text, data = text_of(record, field)
     if not text or text.isspace():
         counts.filtered[EMPTY] += 1
@@ -149,7 +149,7 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
 
 
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
-    """Yield the records whose text is not empty, with the text and the same in UTF-8; count all, but not as kept."""
+    """Yield each record whose text is not empty, with the result of `text_of`; count all records, but none as kept."""
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
         made = text_in(record, field, tally.counts)
@@ -162,7 +162,7 @@ def utf8(text: str) -> bytes:
     """Return a text in UTF-8.
 
     Raises:
-        RecordError: the text holds half of a surrogate pair, from a JSON escape.
+        RecordError: the text holds half of a surrogate pair, which comes from a JSON escape.
     """
     try:
         return text.encode("utf-8")
@@ -171,7 +171,7 @@ def utf8(text: str) -> bytes:
 
 
 def checked_text(cell: object) -> str:
-    """Return a cell of a row, "" for null. Raise RecordError unless it is a text."""
+    """Return the text in a cell of a row, "" for null; raise RecordError if the cell holds something else."""
     if cell is None:
         return ""
     if not isinstance(cell, str):
@@ -188,7 +188,7 @@ def text_id(data: bytes) -> int:
 def grouped_id(group: bytes, whole: bytes) -> int:
     """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
 
-    Anything that the upper bits decide then treats a group alike, e.g. the rows of a premise.
+    Examples of one group, such as the rows of a premise, thus share the upper bits and all that these decide.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 
@@ -197,8 +197,8 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
-    """Yield items, each given with its size, in groups. A group ends when it holds `most_items`, or its sizes reach
-    `most`.
+    """Yield items in groups; each item is given with its size. A group ends when it holds `most_items` items, or when
+    its sizes add up to `most`.
     """
     group: list[Item] = []
     total = 0

@@ -2,12 +2,12 @@
 
     row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
-An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
-all texts of the row. Rows that share a text, in any column, are held out together or not at all (`units.linking`), and
-with `group_field` those that have one value of a field.
+An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32
+bits a hash of all texts of the row. Rows that share a text, in any column, are all held out or all trained on
+(`units.linking`); with `group_field`, so are rows with the same value of that field.
 
-A text has no white space at its ends: a model is judged on texts without, and " Unions" has other tokens than "Unions".
-It may have a prompt before it (`text.prompts`), as the model wants it.
+Whitespace at the ends of a text is removed: models are evaluated on texts without it, and " Unions" has different
+tokens than "Unions". A prompt that the model expects may be put before each text (`text.prompts`).
 
 With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
 """
@@ -43,7 +43,7 @@ from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
 
 MOST_NUMBERED = 18
-"""One more than the columns of negatives that are found by their names."""
+"""One more than the number of columns of negatives that are found by their names."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
     ("sent0", "sent1"),
@@ -54,17 +54,17 @@ COLUMNS = (
     *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MOST_NUMBERED)),
     *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MOST_NUMBERED)),
 )
-"""Column names in published files, those of sentence-transformers' tuples and of FlagEmbedding's lists among them;
-other files with two or three columns are read in the order of the columns."""
+"""Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file with none of
+these names and two or three columns is read in the order of the columns."""
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
-"""A column with only labels and numbers in this many rows is not a column of texts."""
+"""Number of first rows that are checked: a column with only labels and numbers in them is not a column of texts."""
 BATCH_EXAMPLES = 1 << 15
 
 
 class TripletRow(NamedTuple):
-    """A row: its texts as read, its prepared texts, its source, and its group, if it has one (`kinds.groups`)."""
+    """A row: its texts as read, its prepared texts, its source, and its group ("" without one, see `kinds.groups`)."""
 
     originals: tuple[str, ...]
     texts: tuple[str, ...]
@@ -81,7 +81,7 @@ GROUP = "hold out rows with one value of this field together, e.g. versions of a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind `triplets`: rows of several texts. Options for records of one text, and for pages, are left out."""
+    """The kind `triplets`: rows of several texts. It lacks the options for records of one text, and for web pages."""
 
     text_field: str | None = None
     text_per: Literal["file", "line"] = "file"
@@ -102,14 +102,14 @@ class Triplets(TextKind):
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
     group_field: Annotated[str | None, Flag(GROUP, "NAME")] = None
     unused: str = ""
-    """A line on the model's prompts that are not used; set by `resolved`."""
+    """Line for the user about the model's prompts that are not used; set by `resolved`."""
 
     rate: ClassVar[float] = 8e6
     shares_texts: ClassVar[bool] = True
     are_pairs: ClassVar[bool] = False
     usual: ClassVar[tuple[tuple[str, ...], ...]] = COLUMNS
     option: ClassVar[str] = "--columns"
-    """The option that names what a row is read from."""
+    """The option that names the columns or fields of a row."""
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
@@ -142,7 +142,7 @@ class Triplets(TextKind):
         """Return the kind with the text of each prompt.
 
         Raises:
-            PipelineError: the model in --tokenizer has no prompt of a name.
+            PipelineError: the model in --tokenizer has no prompt of the requested name.
         """
         if self.prompt:
             return self
@@ -155,17 +155,17 @@ class Triplets(TextKind):
         return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind. Raise PipelineError if the first records lack the field of groups."""
+        """Return the kind unchanged; raise PipelineError if the first records lack the field `group_field`."""
         if self.group_field is not None:
             groups.check_field(self.group_field, inputs, reading)
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompts of the columns: the texts of a row are of one sort, none finds another."""
+        """Return the model's prompt for each column: the same for all, since a row's texts are not queries and documents."""
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a line on the model's prompts that are not used; "" if there are none."""
+        """Return a line for the user about the model's prompts that are not used; "" if all are used."""
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
@@ -173,7 +173,7 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The text before each text of a column, in the form that is tokenized."""
+        """The prompt before each text of a column, in the form that is tokenized."""
         texts = of_columns(self.prompt).values()
         return tuple(text.lower() if self.lowercase else text for text in texts)
 
@@ -193,7 +193,7 @@ class Triplets(TextKind):
 
     @property
     def has_several(self) -> bool:
-        """Return whether a row may have several positives or negatives, and lack some."""
+        """Return whether a row may have several positives or negatives, of which some may be missing."""
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of column names; a row is read from the first set that its table has."""
+        """Sets of column names; the rows of a table are read from the first set whose columns the table has."""
         if self.named:
             return (self.named,)
         return nli.COLUMNS if self.nli else self.usual
@@ -252,12 +252,12 @@ class Triplets(TextKind):
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
     def reading_with_group(self) -> Reading:
-        """Return the reading of texts, and of the field of groups."""
+        """Return the reading that also reads the field `group_field`."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
     def rows(self) -> Reading:
-        """The reading of the inputs, made once."""
+        """The reading of the inputs, computed once."""
         return self.reading()
 
     def check(self, record: Record) -> None:
@@ -270,8 +270,8 @@ class Triplets(TextKind):
         """Return the values of a row's columns.
 
         Raises:
-            MissingFieldError: a good record lacks one of them.
-            RecordError: the record is bad, or no row.
+            MissingFieldError: a good record lacks one of the columns.
+            RecordError: the record is bad, or is not a row.
         """
         if record.problem:
             raise RecordError(record.problem)
@@ -289,10 +289,10 @@ class Triplets(TextKind):
         return [value[column] for column in columns]
 
     def texts(self, record: Record, counts: Counts) -> tuple[str, ...]:
-        """Return the texts of a row: sentence, positives, negatives; "" in the places of those that it does not have.
+        """Return the texts of a row: sentence, positives, negatives; "" in place of a text that the row lacks.
 
         Raises:
-            MissingFieldError, RecordError: as `cells`; or a row has more texts than places.
+            MissingFieldError, RecordError: see `cells`; or the row has more texts than there are places.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
@@ -315,7 +315,7 @@ class Triplets(TextKind):
         return tuple(texts)
 
     def _has_places(self, values: Sequence[Any]) -> bool:
-        """Return whether a row may have fewer texts than places: with several negatives or positives."""
+        """Return whether a row may have fewer texts than places, since it may have several positives or negatives."""
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
 
@@ -375,7 +375,7 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
-        """Return texts of at most `max_tokens` tokens, prompts included; count the rows with a longer one."""
+        """Return the texts, cut to `max_tokens` tokens, prompts included; count the rows in which a text was cut."""
         tokens = pieces.tokens
         most = self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
@@ -386,7 +386,7 @@ class TripletWorker(TextWorker[Triplets]):
         return dataclasses.replace(pieces, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return a row's id, from its sentence and from all its texts, each preceded by its length."""
+        """Return a row's id: a hash of its sentence, and a hash of all its texts, each preceded by its length."""
         parts = [text.encode() for text in texts]
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
@@ -424,7 +424,7 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
-        """Return False, and count the row, if one of its texts is empty or the filters drop it."""
+        """Return whether a row is kept; count it if it is not: one of its texts is empty, or the filters drop it."""
         # Of several positives, and of negatives beside them, a row may lack some.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
         if not all(text.strip() for text in needed):
@@ -435,18 +435,18 @@ class TripletWorker(TextWorker[Triplets]):
 
 
 def is_positive(name: str) -> bool:
-    """Return whether a further column is one of positives, by its name, such as `positive_1`."""
+    """Return whether a column after the first holds positives, according to its name, such as `positive_1`."""
     return plain(name).startswith("pos")
 
 
 def _listed(value: object) -> list[str]:
-    """Return the texts of a cell, a text or a list of texts, without empty ones."""
+    """Return the texts in a cell, which holds a text or a list of texts, without the empty texts."""
     cells = value if isinstance(value, list) else [value]
     return [text for text in map(checked_text, cells) if text.strip()]
 
 
 def _those(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
-    """Return the texts of the columns of one sort."""
+    """Return the texts in the columns of positives, or in the columns of negatives."""
     pairs = zip(values, are_positive, strict=True)
     return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
 

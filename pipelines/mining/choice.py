@@ -1,8 +1,9 @@
 """Choice of negatives among the nearest texts: a range of ranks, margins against false negatives, top or random.
 
-The terms are those of sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the query as
-the right one may be right, too: `relative_margin` 0.05 leaves out those above 95 % of the positive's score
-(TopK-PercPos of NV-Retriever, Moreira et al. 2024, arXiv 2407.15831). `range_max` counts texts before the margins.
+Options have the same names as in sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the
+query as the right text may be right, too: `relative_margin` 0.05 leaves out texts that score above 95 % of the
+positive's score (TopK-PercPos of NV-Retriever, Moreira et al. 2024, arXiv 2407.15831). `range_max` is applied before
+the margins.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
-    """Options of the choice, by the names of sentence-transformers."""
+    """Options of the choice of negatives, named as in sentence-transformers."""
 
     negatives: Annotated[int, Flag("hard negatives of each row", "N"), Ge(1)] = 4
     bm25: Annotated[int, Flag("how many of them to take by BM25 in place of the model", "N"), Ge(0)] = 0
@@ -55,8 +56,8 @@ class Valid:
     """The texts of m rows that may be negatives, in the order of preference.
 
     Attributes:
-        numbers, scores: (m, r), NONE and -inf behind a row's last text.
-        left_out: the number of texts left out, by the option that left them out.
+        numbers, scores: (m, r), the indices of the texts and their scores; NONE and -inf after a row's last text.
+        left_out: name of an option -> number of texts that it left out.
     """
 
     numbers: Numbers
@@ -67,13 +68,13 @@ class Valid:
 def valid(
     ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
 ) -> Valid:
-    """Return the texts that a range and the margins leave.
+    """Return the texts that may be negatives: those within the range of ranks and within the margins.
 
     Args:
         ranked: the best texts of m rows.
-        scores: the scores of these texts that are compared with margins, (m, r).
-        positives: the score of each row's positive, (m,); of several, the lowest.
-        ids: (m,), the rows' ids: the keys of random choices.
+        scores: the scores of these texts, to compare with the margins, (m, r).
+        positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
+        ids: the ids of the rows, (m,): the keys of random choices.
     """
     numbers, bound = ranked.numbers, positives[:, None]
     is_left = numbers != NONE
@@ -101,9 +102,9 @@ def valid(
 
 
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
-    """Yield each row's negatives, number -> score: first the model's, then BM25's.
+    """Yield the negatives of each row, as text index -> score: first the texts found by the model, then by BM25.
 
-    If one of the two has too few, the other fills in.
+    If one of the two finds too few texts, texts of the other one take their places.
     """
     of_model, of_words = (_lists(each) for each in (by_model, by_words))
     for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):

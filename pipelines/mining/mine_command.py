@@ -47,7 +47,7 @@ from clearspan.shards.reader import Dataset
 from clearspan.shards.schema import numbered, of_sort
 
 VERSION = 1
-"""Version of how negatives are chosen, increased whenever that changes: part of the fingerprint."""
+"""Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
 MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
 PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
 AMONG = "search among this many texts, chosen by their hashes (default: all)"
@@ -142,7 +142,7 @@ class Mine(ChoiceOptions, Command):
             raise PipelineError(f"--output {self.output}: is in {self.folder}, or around it: choose another folder")
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
-        """Return the fingerprint of the output: the source's fingerprint, and everything that shaped the negatives."""
+        """Return the fingerprint of the output: the source's fingerprint, and everything that determines the negatives."""
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
         part = held_out.find(self.folder)
@@ -172,7 +172,7 @@ class Mine(ChoiceOptions, Command):
         return self.prompts.sides(self.prompt_name)
 
     def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
-        """Return what mines the rows of a source; add to `warnings` what is wrong with the embeddings."""
+        """Return the miner of a source's rows; add a warning to `warnings` for each fault of the embeddings."""
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
         if self.model is None:
@@ -207,7 +207,7 @@ class Mine(ChoiceOptions, Command):
         )
 
     def _pool(self, texts: list[str]) -> np.ndarray | None:
-        """Return the numbers of the texts to search among; None for all."""
+        """Return the indices of the texts to search among; None for all."""
         if self.candidates is None or self.candidates >= len(texts):
             return None
         hashes = same_text.digests(texts)
@@ -224,7 +224,8 @@ class MiningSummary(Result):
 
     Attributes:
         wanted: the number of negatives that a row should have.
-        num_texts: distinct texts of the source; num_shared: rows that share a title; None if nothing was left to do.
+        num_texts: number of distinct texts of the source; None if nothing was left to do.
+        num_shared: number of rows that share their title with another row; None if nothing was left to do.
     """
 
     output: str

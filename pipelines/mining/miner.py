@@ -4,9 +4,9 @@
         blocks of rows ──> nearest texts, BM25 ──> choice ──> shards ──> _done/00003.json
     validation/, resources copied ──> manifest.json, last
 
-A run that was killed and is started again mines the units that have no result, or whose shards are not as written;
-texts that are in the cache are not embedded again. plan.json holds the hash of the source, of the model and all
-options: another source or model is refused, and so is a damaged shard of the source.
+A run that was killed and is started again mines the units that have no result, or whose shards are missing or damaged;
+texts that are in the cache are not embedded again. plan.json holds the hashes of the source and of the model, and all
+options: a different source or model is refused, and so is a damaged shard of the source.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ from clearspan.shards.schema import KINDS, numbered, of_sort
 
 PLAN = "plan.json"
 ROWS = 1024
-"""Rows that are compared with all texts at once."""
+"""Number of rows that are compared with all texts at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Figures of mined rows.
+    """Statistics of mined rows.
 
     Attributes:
-        by_number: the number of rows by their number of mined negatives.
-        left_out: the number of near texts left out, by the option that left them out.
+        by_number: number of mined negatives -> number of rows with that many.
+        left_out: name of an option -> number of near texts that it left out.
         positive, negative: the sums of the scores of `positives` positives and `negatives` mined negatives, in units of
             10^-DECIMALS: scores have no more decimals, so that a sum does not depend on its order.
     """
@@ -77,14 +77,14 @@ def _by_number(name: str) -> tuple[int, str]:
 
 @dataclasses.dataclass(frozen=True)
 class MinedUnit:
-    """The result of a unit: the entries of its shards, and its figures."""
+    """The result of a unit: the manifest's entries for its shards, and the statistics of its rows."""
 
     shards: list[ShardInfo]
     figures: Figures
 
     @classmethod
     def load(cls, folder: str, unit: int, plan: str) -> "MinedUnit | None":
-        """Return a unit's result; None if there is none of this plan, or a shard is not as written."""
+        """Return a unit's result; None if this plan has no result for the unit, or if a shard is missing or damaged."""
         path = storage.join(folder, DONE, f"{unit:05d}.json")
         if not storage.exists(path):
             return None
@@ -107,7 +107,7 @@ class MinedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Miner:
-    """Miner of a source's rows: searches `pool` by the model, by BM25, or both."""
+    """Miner of negatives for the rows of a source: it searches the texts in `pool` by the model, by BM25, or by both."""
 
     source: MiningSource
     options: ChoiceOptions
@@ -116,10 +116,11 @@ class Miner:
     lexical: LexicalSearch | None
 
     def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
-        """Return the numbers of the negatives of consecutive rows, and their figures.
+        """Return the indices of the mined negatives of consecutive rows, and the statistics of these rows.
 
         Args:
-            first: the number of the first row. ids: (m,), the rows' ids.
+            first: the index of the first row.
+            ids: the ids of the rows, (m,).
         """
         source, rows = self.source, range(first, first + len(ids))
         asked, own = source.title_of[rows], [source.positives[row] for row in rows]
@@ -147,7 +148,7 @@ class Miner:
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
     def _cosines_of(self, queries: NDArray[np.float32], numbers: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """Return the cosines of each query with its texts."""
+        """Return the cosine similarities of each query with its texts, `numbers`."""
         assert self.nearest is not None
         rows = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
         flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(numbers)[:, None])[:, 0]
@@ -190,7 +191,7 @@ def mine(
         prepare: returns the miner of a source.
 
     Returns:
-        The manifest, the figures of all units, and the source; None if there was nothing left to do.
+        (manifest, statistics of all units, source); the source is None if there was nothing left to do.
     """
     plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
     sha256 = hashlib.sha256(plan).hexdigest()
@@ -266,7 +267,7 @@ def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequ
 
 
 def _texts(tokens: Ragged, numbers: NDArray[np.int64]) -> Ragged:
-    """Return the token ids of texts; an empty list for -1."""
+    """Return the token ids of the texts with these indices; an empty list for the index -1."""
     known = numbers.clip(min=0)
     return segments(tokens.values, tokens.offsets[known], np.where(numbers < 0, 0, tokens.lengths[known]))
 
@@ -278,7 +279,7 @@ def _copy_resources(dataset: Dataset, output: str) -> None:
 
 
 def _copy_held_out(dataset: Dataset, output: str) -> None:
-    """Copy the held-out part, byte by byte: it has no mined negatives, and scores models as before."""
+    """Copy the held-out part byte by byte. It gets no mined negatives, so that it scores models as before."""
     if (part := held_out.find(dataset.folder)) is None:
         return
     held, target = Dataset(part), held_out.folder_of(output)

@@ -1,10 +1,10 @@
-"""The texts that are nearest to queries: exactly, by a model's cosines and by BM25.
+"""Find the texts that are nearest to queries: exactly, by the cosine similarity of a model, and by BM25.
 
     queries (m, d) x a tile of texts (TILE, d) -> cosines (m, TILE) -> better than the worst so far -> the best so far
     the best, and a few more -> cosines again in float64, rounded -> order
 
 The time of the products grows with queries x texts x d; memory holds the vectors, and one tile of cosines. The last
-step makes the order independent of tiles, blocks and devices: products in float32 differ by them in the last digits.
+step makes the order independent of tiles, blocks and devices, which change the last digits of products in float32.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from clearspan.common.ranking import BM25, DECIMALS, rounded
 
 TILE = 1 << 14
-"""Texts that are compared with a block of queries at once."""
+"""Number of texts that are compared with a block of queries at once."""
 SPARE = 16
-"""Texts beyond the depth that are ordered in float64, too."""
+"""Number of texts beyond `depth` that are ordered in float64, too."""
 TOGETHER = 64
-"""Queries whose best texts are gathered at once."""
+"""Number of queries whose best texts are gathered at once."""
 NONE = -1
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -33,8 +33,8 @@ class BestTexts:
     """The best texts of m queries, best first.
 
     Attributes:
-        numbers: (m, depth) int64, NONE where there are no more texts.
-        scores: (m, depth) float64, -inf there.
+        numbers: (m, depth) int64, the indices of the texts; NONE where there are no more texts.
+        scores: (m, depth) float64; -inf where `numbers` is NONE.
     """
 
     numbers: Numbers
@@ -46,8 +46,8 @@ class Nearest:
 
     Args:
         vectors: unit vectors of all texts, (N, d) float32.
-        pool: the numbers of the texts to search among, ascending; None: all.
-        device: `cpu` computes with numpy; any other one with torch.
+        pool: the indices of the texts to search among, ascending; None: all.
+        device: `cpu` computes with numpy; any other device with torch.
     """
 
     def __init__(self, vectors: NDArray[np.float32], pool: Numbers | None = None, device: str = "cpu") -> None:
@@ -56,7 +56,7 @@ class Nearest:
 
     @functools.cached_property
     def _searched(self) -> Any:
-        """The vectors to search among: on the device, if it is not the CPU."""
+        """The vectors of the texts to search among, on the device."""
         searched = self.vectors if len(self.pool) == len(self.vectors) else self.vectors[self.pool]
         if self.device == "cpu":
             return searched
@@ -65,7 +65,7 @@ class Nearest:
         return torch.from_numpy(searched).to(self.device)
 
     def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> BestTexts:
-        """Return the texts nearest to unit vectors (m, d); `without`: the numbers that a query must not get."""
+        """Return the texts nearest to unit vectors (m, d). `without`: for each query, the texts that it must not get."""
         places = [self._places(numbers) for numbers in without]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
         columns = np.concatenate([np.empty(0, np.int64), *places])
@@ -75,7 +75,7 @@ class Nearest:
         return ordered(numbers, cosines(queries, self.vectors, numbers), depth)
 
     def _places(self, numbers: Numbers) -> Numbers:
-        """Return the positions, in the pool, of the numbers that it contains."""
+        """Return the positions in the pool of those texts that the pool contains."""
         places = np.searchsorted(self.pool, numbers)
         return places[self.pool[places.clip(max=len(self.pool) - 1)] == numbers] if len(self.pool) else places[:0]
 
@@ -123,7 +123,7 @@ class LexicalSearch:
 
     Args:
         texts: all texts.
-        pool: the numbers of the texts to search among, ascending; None: all.
+        pool: the indices of the texts to search among, ascending; None: all.
     """
 
     def __init__(self, texts: Sequence[str], pool: Numbers | None = None) -> None:
@@ -134,7 +134,7 @@ class LexicalSearch:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
 
     def search(self, queries: Sequence[str], without: Sequence[Numbers], depth: int) -> BestTexts:
-        """Return the texts with the highest scores for queries; `without`: the numbers that a query must not get."""
+        """Return the texts with the highest scores. `without`: for each query, the texts that it must not get."""
         numbers = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
         for row, ((found, values), barred) in enumerate(zip(self._scored(queries), without, strict=True)):
@@ -148,14 +148,14 @@ class LexicalSearch:
         return BestTexts(numbers, scores)
 
     def scores(self, queries: Sequence[str], numbers: Sequence[Numbers]) -> list[Scores]:
-        """Return the scores of texts, some for each query; 0 for one without any word of its query."""
+        """Return the score of each query with its texts, `numbers`; 0 for a text without any word of the query."""
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
             for (found, values), wanted in zip(self._scored(queries), numbers, strict=True)
         ]
 
     def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Numbers, Scores]]:
-        """Yield the numbers and scores of the texts that have a word of a query."""
+        """Yield, for each query, the indices and scores of the texts that have a word of the query."""
         product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
         for row in range(len(queries)):
             part = slice(product.indptr[row], product.indptr[row + 1])
@@ -163,7 +163,13 @@ class LexicalSearch:
 
 
 def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers: Numbers) -> Scores:
-    """Return the cosines of queries (m, d) with texts (m, r), rounded, in float64: -inf for NONE."""
+    """Return the cosine similarities of each of m queries with its r texts, (m, r) float64, rounded to DECIMALS.
+
+    Args:
+        queries: unit vectors, (m, d).
+        vectors: unit vectors of all texts, (N, d).
+        numbers: for each query, rows of `vectors`, (m, r); NONE marks an empty place, whose similarity is -inf.
+    """
     found = np.full(numbers.shape, -np.inf)
     for start in range(0, len(queries), TOGETHER):
         part = slice(start, start + TOGETHER)
@@ -173,7 +179,7 @@ def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers:
 
 
 def ordered(numbers: Numbers, scores: Scores, depth: int) -> BestTexts:
-    """Return at most `depth` texts of each row, highest score first; of equal scores, the lower number first."""
+    """Return at most `depth` texts of each row, highest score first; if scores are equal, the lower index first."""
     order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
     return BestTexts(np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1))
 

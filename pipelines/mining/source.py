@@ -1,4 +1,4 @@
-"""The texts of a dataset of pairs or triplets, read once: rows by the numbers of their distinct texts.
+"""The texts of a dataset of pairs or triplets, read once: each row holds the indices of its distinct texts.
 
     batches of the shards -> token ids -> texts without prompts -> distinct by `common.same_text` -> Source
 
@@ -23,11 +23,11 @@ from clearspan.shards.reader import Dataset
 from clearspan.shards.schema import of_sort
 
 Ids = np.ndarray
-"""Numbers of texts or titles, (n,) int64."""
+"""Indices of texts or titles, (n,) int64."""
 
 
 class Distinct:
-    """Distinct texts, numbered in the order in which they were added, each with the token ids of its first copy."""
+    """Distinct texts, indexed in the order in which they were added, each with the token ids of its first copy."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -35,7 +35,7 @@ class Distinct:
         self._numbers: dict[bytes, int] = {}
 
     def add(self, texts: Sequence[str], tokens: Ragged) -> Ids:
-        """Add texts with their token ids; return the numbers of all of them."""
+        """Add texts with their token ids; return the index of each text, whether new or added before."""
         numbers = np.empty(len(texts), np.int64)
         for row, text in enumerate(texts):
             number = self._numbers.setdefault(same_text.digest(text), len(self.texts))
@@ -46,22 +46,22 @@ class Distinct:
         return numbers
 
     def find(self, text: str) -> int:
-        """Return the number of a text; -1 if it was not added."""
+        """Return the index of a text; -1 if it was not added."""
         return self._numbers.get(same_text.digest(text), -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class MiningSource:
-    """The rows of a dataset, in its order.
+    """The rows of a dataset, in the order of the dataset.
 
     Attributes:
-        titles: the distinct first texts of rows, the queries.
-        title_of: the number of each row's title, (rows,).
+        titles: the distinct first texts of rows, which are the queries.
+        title_of: the index in `titles` of each row's title, (rows,).
         texts: the distinct texts that are a positive or a negative of a row.
-        tokens: the token ids of each of these texts.
-        positives, negatives: the numbers of each row's texts.
-        of_title: for each title, the numbers of the texts that are no negatives of its rows: the positives of all rows
-            with this title, and the text that is the title itself.
+        tokens: the token ids of each text in `texts`.
+        positives, negatives: for each row, the indices in `texts` of its positives, and of its negatives.
+        of_title: for each title, the indices of the texts that must not be mined as negatives of its rows: the
+            positives of all rows with this title, and a text that equals the title.
     """
 
     titles: list[str]
@@ -74,12 +74,12 @@ class MiningSource:
 
     @functools.cached_property
     def num_shared(self) -> int:
-        """The number of rows whose title other rows have, too."""
+        """The number of rows that share their title with another row."""
         counts = np.bincount(self.title_of)
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the numbers of the texts that cannot be mined for a row: right ones, and the negatives that it has."""
+        """Return the indices of the texts that cannot be mined for a row: right texts, and negatives that it has."""
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
@@ -87,7 +87,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
     """Read a dataset of the kind `triplets`.
 
     Raises:
-        PipelineError: its positives and negatives have different prompts.
+        PipelineError: the positives and the negatives have different prompts.
         ShardError: a shard or the tokenizer is damaged.
     """
     prompts = dataset.manifest.prompts
@@ -134,7 +134,10 @@ def _decoded(tokenizer: Any, tokens: Ragged, prompt: str) -> list[str]:
 def _added(
     batch: pa.RecordBatch, columns: Sequence[str], decode: Callable[[Ragged], list[str]], texts: Distinct
 ) -> list[list[int]]:
-    """Add the texts in a batch's columns of one sort; return the numbers of each row's texts."""
+    """Add the texts in the given columns (the positives, or the negatives) to `texts`.
+
+    Return, for each row, the indices of its texts in `texts`.
+    """
     numbers: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:
         tokens = Ragged.from_arrow(batch.column(name))

@@ -1,4 +1,4 @@
-"""Readers: pieces of input files -> records. Each format is a class in a file of its own (`formats.Format`).
+"""Readers turn pieces of input files into records. Each format is a class in a separate file (`formats.Format`).
 
     file -> decompressed as it is read (`streams`) -> Format.read -> Record(name, offset, value, raw, problem)
 
@@ -24,7 +24,7 @@ from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
 FIRST_FILES = 64
-"""Most inputs whose first records are looked at."""
+"""Maximum number of inputs whose first records are read."""
 CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
 HASHED_BYTES = 1 << 18
@@ -36,7 +36,7 @@ def read_pieces(
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
 
     Args:
-        contents: receives the `identity` of each piece.
+        contents: list to which the `identity` of each piece is added.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -49,7 +49,7 @@ def read_pieces(
 def _read_piece(
     root: str, piece: Piece, reading: Reading, contents: list[str] | None, beside: Executor
 ) -> Iterator[Record]:
-    """Yield the records of a piece, while `beside` computes its identity."""
+    """Yield the records of a piece, while the thread pool `beside` computes its identity."""
     entry, path = piece.input, storage.join(root, piece.input.name)
     with storage.open_input(path) as stored:
         status = storage.status(path)
@@ -79,14 +79,16 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return the identity of a piece; for a small file, the sample that planning took of it."""
+    """Return the identity of a piece: for a small file the sample that planning took, otherwise see `identity`."""
     is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
     return piece.input.sample if is_known else identity(root, piece)
 
 
 def identity(root: str, piece: Piece) -> str:
-    """Return what identifies the content of a piece, and of all else that its reader reads of the file: its sha256, of
-    a small file its sample, or on an object store the object's own checksum, which needs no download.
+    """Return a text that identifies the content of a piece, and any further bytes of the file that its reader reads.
+
+    It is the sha256 of these bytes; for a small file, its sample (`sniff.sample`); on an object store, the checksum of
+    the whole object, which needs no download.
     """
     path = storage.join(root, piece.input.name)
     if storage.is_remote(path):
@@ -114,10 +116,10 @@ def _is_small(path: str, piece: Piece) -> bool:
 def first_records(
     root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
 ) -> list[Record]:
-    """Return about this number of first records, of at most FIRST_FILES inputs that are spread over all of them.
+    """Return up to `number` first records, taken from at most FIRST_FILES inputs that are spread over all inputs.
 
     Args:
-        any_format: of all inputs, not only of those whose records may have columns or fields.
+        any_format: take records from inputs of every format, not only of formats whose records have columns or fields.
 
     Raises:
         PipelineError: the beginning of a file is damaged.
@@ -144,7 +146,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
-    """Return a line on the columns that rows are read from in the first input that has any; none if texts are read."""
+    """Return a line with the columns from which rows are read in the first input with columns; [] if texts are read."""
     if not reading.columns:
         return []
     records = first_records(root, entries, reading, 1)
@@ -157,7 +159,7 @@ def content(root: str, entry: Input) -> Iterator[BinaryIO]:
     """Open an input, decompressed as it is read.
 
     Raises:
-        PipelineError: what is read of it is damaged.
+        PipelineError: the part that is read is damaged.
     """
     path = storage.join(root, entry.name)
     with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
@@ -166,10 +168,10 @@ def content(root: str, entry: Input) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
-    """Open the content of an input: the one way to read it, so that damage is told with the file's name.
+    """Open the content of an input. All readers open it here, so that every error about damage names the file.
 
     Raises:
-        PipelineError: what is read of it is damaged.
+        PipelineError: the part that is read is damaged.
     """
     container = entry.compression or (entry.format if format_named(entry.format).is_container else None)
     with naming(path, container), decompressed(stored, entry.compression) as stream:
@@ -189,10 +191,10 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
 
 
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
-    """Return the encoding in which a piece is read; None for UTF-8, and for formats that have none.
+    """Return the encoding in which a piece is read; None for UTF-8, and for formats without a text encoding.
 
-    With `auto` the whole file is read for it (only its beginning for its first records), so that the encoding does not
-    depend on the piece.
+    With `auto` the whole file is read to detect it, so that the encoding does not depend on the piece. If only first
+    records are wanted, the beginning of the file is read.
     """
     if not format_named(piece.input.format).is_text:
         return None

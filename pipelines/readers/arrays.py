@@ -1,7 +1,7 @@
 """JSON arrays of objects or texts: one record per element, at its offset, with one element in memory at a time.
 
-An array in which something is not JSON is damaged: unlike a broken line, a broken element does not show where the next
-one begins.
+An array in which something is not JSON is a damaged file: unlike after a broken line, it is unknown where the element
+after a broken element begins.
 """
 
 import json
@@ -17,12 +17,12 @@ from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, R
 from clearspan.pipelines.suffixes import suffixes_of
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
-"""The sign before an element, or after the last one."""
+"""The character before an element, or after the last element."""
 _element = json.JSONDecoder().raw_decode
 
 
 class JsonArrays(Format):
-    """JSON arrays, of which the message on unknown types says so with JSON lines."""
+    """JSON arrays. The message about files of unknown type names them together with JSON lines."""
 
     name = "json"
     suffixes = (".json",)
@@ -41,8 +41,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the elements of the array in a stream, at their offsets in the decompressed file; `name` names the stream.
 
     Raises:
-        DamagedFileError: the array is not closed, something follows it, it is not JSON, or an element is larger than
-            a default record and `reading.max_bytes`.
+        DamagedFileError: the array is not closed, is followed by something, or is not JSON, or an element is larger
+            than both the default maximum of a record and `reading.max_bytes`.
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)

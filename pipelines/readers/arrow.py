@@ -22,7 +22,7 @@ from clearspan.pipelines.records import Piece, Reading, Record
 from clearspan.shards import storage
 
 STREAM = b"\xff\xff\xff\xff"
-"""First bytes of an Arrow stream, and of no text."""
+"""First bytes of an Arrow stream. No text begins with them."""
 FILE = b"ARROW1\0\0"
 STATE = "state.json"
 BESIDE = (STATE, "dataset_info.json")
@@ -99,7 +99,7 @@ class ArrowTables(Format):
 
 
 class _Messages(io.RawIOBase):
-    """The bytes of an Arrow stream: refuse a message above the limit, and remember the last bytes."""
+    """File object over the bytes of an Arrow stream: it refuses messages above the limit, and keeps the last bytes."""
 
     def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
         self.stream, self.limit, self.name = stream, limit, name

@@ -1,11 +1,12 @@
-"""Choice of a table's columns, and their cells as records: shared by parquet, Arrow and csv.
+"""Choose the columns of a table, and turn its cells into records: shared by parquet, Arrow and csv.
 
 reading                 a record is
 --text-field NAME       the text in that column
 no name given           the text in "text", or in the only column of texts
 `columns`               an object with the first set of columns that the table has, or with all of its two or three
 
-A name with dots, such as meta.text, is that of a column or field, or else of a field of an object (`nested`).
+A name with dots, such as meta.text, is the full name of a column or field, or else the path to a field of an object
+(`nested`).
 """
 
 import dataclasses
@@ -22,16 +23,17 @@ from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 DEFAULT = "text"
 ROWS = 256
-"""Rows of Arrow that are made records at a time."""
+"""Number of Arrow rows that are turned into records at a time."""
 ROWS_OF = (2, 3)
-"""A table with this many columns may be read in their order, whatever their names."""
+"""Numbers of columns with which a table may be read in the order of its columns, whatever their names."""
 MOST_SETS = 4
 EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns of a row among these names, each by `named`, or None if the choice is unclear. Fields to keep
-    are none of the columns that are read by their order.
+    """Return the columns of a row, chosen among these names (each found by `named`); None if the choice is unclear.
+
+    Fields to keep (`reading.keep`) are not among the columns that are read by their order.
     """
     columns = _first_set(tuple(names), reading.columns)
     if columns is None and reading.by_order:
@@ -43,8 +45,8 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """Return the first of the largest sets of columns that are there, as it is written there: as many names as the set
-    has.
+    """Return the largest set of columns that is complete among these names (the first of equally large sets), with the
+    names as the table writes them.
     """
     best: tuple[str, ...] | None = None
     for columns in sets:
@@ -55,8 +57,8 @@ def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tup
 
 
 def named(names: Collection[str], name: str) -> str | None:
-    """Return the one of some names that is equal to `name`, or else the only one that differs in letter case or
-    surrounding spaces alone; None if there is none, or several.
+    """Return the name that equals `name`, or else the name that differs from it only in letter case or surrounding
+    spaces; None if there is no such name, or more than one.
     """
     if name in names:
         return name
@@ -70,7 +72,7 @@ def similar(names: Collection[str], name: str) -> list[str]:
 
 
 def plain(name: str) -> str:
-    """Return a name in small letters and without surrounding spaces."""
+    """Return a name in lower case and without surrounding spaces."""
     return name.strip().casefold()
 
 
@@ -81,14 +83,14 @@ def wanted(sets: Sequence[Sequence[str]]) -> str:
 
 
 def dotted(reading: Reading) -> list[str]:
-    """Return the names with dots among those that a reading asks for."""
+    """Return the names that contain dots, among the names that a reading asks for."""
     of_rows = (name for names in reading.columns for name in names)
     names = [*([reading.field] if reading.field else []), *of_rows, *reading.keep]
     return [name for name in dict.fromkeys(names) if "." in name]
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield records whose objects have the nested fields of these names under their whole names, too."""
+    """Yield records whose objects also hold the nested fields with these names, each under its whole dotted name."""
     for record in records:
         if isinstance(record.value, dict):
             found = {name: path for name in names if (path := nested(record.value, name)) is not None}
@@ -99,9 +101,10 @@ def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Rec
 
 
 def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
-    """Return the way to a nested field, as it is written there; None if there is none, or a field of this whole name.
+    """Return the path to a nested field, as a list of names as the object writes them.
 
-    An object that is null has all fields, which are null.
+    Return None if there is no such field, or if a field has the whole dotted name. An object that is null counts as
+    having all fields, which are null.
 
     Args:
         fields: an object, or the types of a table's columns (`tree`).
@@ -133,7 +136,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields, nested ones included, for messages."""
+    """Yield the names of an object's fields, nested fields included, for messages."""
     for name, value in fields.items():
         if isinstance(value, Mapping) and value:
             yield from names_in(value, f"{prefix}{name}.")
@@ -142,7 +145,7 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return the types of columns by name; a struct's type is such a mapping of its fields."""
+    """Return a mapping from column names to types; in place of a struct's type is a mapping of the struct's fields."""
     return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
 
@@ -152,11 +155,11 @@ def text_column(
     """Return the name of the column with the text.
 
     Args:
-        names: all columns.
+        names: the names of all columns.
         texts: the columns that hold texts.
-        name: the file.
-        field: the column that the user names.
-        shown: the names of all columns for messages, if they are not these.
+        name: the name of the file, for messages.
+        field: the column that the user names; None if the user names none.
+        shown: the names of all columns to show in messages; None: `names`.
 
     Raises:
         PipelineError: the column is missing or ambiguous.
@@ -176,10 +179,10 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
     """Return the columns of a table's rows.
 
     Args:
-        shown: the names for messages, if they are not these.
+        shown: the names of all columns to show in messages; None: `names`.
 
     Raises:
-        PipelineError: they are missing or ambiguous.
+        PipelineError: the columns are missing or ambiguous.
     """
     columns = chosen(names, reading)
     if columns is None:
@@ -192,7 +195,7 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
 
 
 def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
-    """Return the column of each field to keep that a table has, by the name under which the user asks for it."""
+    """Return a mapping for the fields to keep that a table has: the name that the user gives -> the column."""
     found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
     return found
@@ -205,10 +208,10 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 
 
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns of an Arrow table to read, each with the way to it: the names of a struct and its field.
+    """Return the columns of an Arrow table to read, each with its path: the names of a struct and of its field.
 
     Raises:
-        PipelineError: they are missing or ambiguous, or do not hold texts.
+        PipelineError: the columns are missing or ambiguous, or do not hold texts.
     """
     kinds = tree(schema)
     paths = {column: [column] for column in schema.names}
@@ -237,10 +240,10 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 
 
 def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the way to each field to keep that an Arrow table has, by the name under which the user asks for it.
+    """Return a mapping for the fields to keep that an Arrow table has: the name that the user gives -> the path.
 
     Raises:
-        PipelineError: a column has its name twice, or holds neither texts, numbers, booleans nor times.
+        PipelineError: two columns have the name, or the column does not hold texts, numbers, booleans or times.
     """
     kinds = tree(schema)
     paths = {wanted: [column] for wanted, column in kept_columns(schema.names, name, reading).items()}
@@ -265,7 +268,10 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column that `is_plain`: texts, numbers, booleans, None; a time or decimal as a text."""
+    """Return the values of a column of a plain type (`is_plain`): texts, numbers, booleans and None.
+
+    Times and decimals are returned as texts.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
@@ -294,17 +300,17 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is one of lists of texts."""
+    """Return whether a type is a list of texts."""
     return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is(kind.value_type, "string")
 
 
 def arrow_records(
     batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
 ) -> Iterator[Record]:
-    """Yield the records of a batch, which has the columns to read, at their row numbers from `first`.
+    """Yield the records of a batch that holds the columns to read. Their offsets are row numbers, from `first` on.
 
     Args:
-        kept: the columns to keep beside the text or the columns to read.
+        kept: the columns to keep in addition to the columns of `batch`; None if there are none.
 
     Raises:
         DamagedFileError: there is a hole in a text.
@@ -321,7 +327,7 @@ def arrow_records(
 def _arrow_rows(
     batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
 ) -> Iterator[Record]:
-    """Yield the rows of a batch as objects of their columns."""
+    """Yield the rows of a batch as records whose values map column names to cells."""
     are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
@@ -332,7 +338,7 @@ def _arrow_rows(
 
 
 def _texts(name: str, row: int, value: pa.Scalar) -> Record:
-    """Return a cell of several texts as a record, whose value is a list of them, or None for a null."""
+    """Return a cell with a list of texts as a record, whose value is the list, or None for a null."""
     texts = value.as_py()
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
@@ -341,7 +347,7 @@ def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None 
     """Yield records as objects with the fields to keep.
 
     Args:
-        key: records are texts, which come under this name; None: they are objects already.
+        key: the name of the field for the text, if records are texts; None: records are objects already.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):
@@ -370,7 +376,10 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
-    """Return a row's cells as one record: an object of texts and nulls by column, or the first problem among them."""
+    """Return a row as one record, whose value maps each column to its text, or to None for a null.
+
+    If a cell has a problem, or the row is longer than `max_bytes`, the record holds that problem instead of a value.
+    """
     for column, text in cells.items():
         if text.problem:
             return Record(name, row, None, text.raw, f'"{column}": {text.problem}', number=row + 1)

@@ -1,12 +1,13 @@
-"""The encoding of a text that is not UTF-8, found by its bytes: `--encoding auto`.
+"""Detect the encoding of a text that is not UTF-8, from its bytes: `--encoding auto`.
 
     the whole text, in parts -> UTF-8? -> None: it is read as it is
                              -> its lines that are not ASCII -> charset-normalizer -> the likeliest encoding in use
 
-The decision depends on the text alone, and on all of it, so that it is the same for every work unit and worker. A text
-with fewer bytes that are not UTF-8 than characters that are is a damaged UTF-8 text: its bad records are counted, and
-the others are not read in a wrong encoding. The choice is among encodings that files are found in (WHATWG's encoding
-standard), because charset-normalizer knows many more, which a short text fits by chance.
+The decision depends on the text alone, and on all of it, so that it is the same for every work unit and worker. A byte
+order mark decides at once. A text with at least as many valid non-ASCII characters as invalid byte sequences is treated
+as damaged UTF-8: its bad records are counted, and the other records are read as UTF-8. The candidates are only
+encodings that occur in practice (WHATWG's encoding standard): charset-normalizer knows many more, and a short text fits
+some of them by chance.
 """
 
 import codecs
@@ -27,33 +28,33 @@ CANDIDATES = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1250", "iso8859_2", "cp1253"),
     *("iso8859_5", "cp1254", "cp1255", "cp1256", "cp1257", "tis_620", "cp866", "mac_cyrillic"),
 )
-"""Encodings to choose from. Of several that are equally likely it is the first."""
+"""Encodings to choose from; the first of several equally likely ones is chosen."""
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""First bytes that name an encoding. UTF-32's begin like UTF-16's."""
+"""Byte order marks. The mark of UTF-32 begins like the mark of UTF-16."""
 MARK_BYTES = 4
 SPOOL_BYTES = 1 << 24
-"""Longer texts that can be read once only are copied to the disk."""
+"""A text that can be read only once is copied to memory, or to the disk if it is longer than this."""
 MESS, LANGUAGE = 0.02, 0.02
-"""Differences in charset-normalizer's two figures, of unlikely characters and of a language, that decide nothing."""
+"""Differences that do not count: in charset-normalizer's measure of unlikely characters, and of fit to a language."""
 FEW_BYTES = 4
-"""Fewest bytes that are not ASCII by which a language is judged."""
+"""Minimum number of non-ASCII bytes for which the fit to a language counts."""
 THRESHOLD = 0.3
 """Largest share of unlikely characters in an encoding that charset-normalizer may return."""
 _APART = re.compile(rb"((?<![A-Za-z\x80-\xff])[\x80-\xff]|(?<=[A-Za-z])\xae)(?![A-Za-z\x80-\xff])")
-"""A byte that is in no word, such as the sign of an amount, or a trade mark's behind one: in another encoding it would
-be a letter, and pass for its language.
+"""A non-ASCII byte that is not part of a word, such as a currency sign, or a trademark sign after a word. It could be
+a letter in a different encoding, and count as evidence for that encoding's language.
 """
 _NO_LEADS = bytes(range(0xC0))
-"""Bytes that begin no character of several bytes in UTF-8."""
+"""Bytes that are not the first byte of a multi-byte UTF-8 character."""
 
 
 def detected(parts: Iterable[bytes]) -> str | None:
-    """Return the encoding of a text, given in parts of any size; None for UTF-8, and where none is likely.
+    """Return the encoding of a text, given in parts of any size; None for UTF-8, and if no encoding is likely.
 
     Memory is bounded by the largest part.
     """
@@ -88,7 +89,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Open a copy of a text that can be read once only, such as a tar's member, with its encoding (`detected`)."""
+    """Copy a text that can be read only once, such as a tar's member; yield the copy, and its encoding (`detected`)."""
 
     def copied() -> Iterator[bytes]:
         while data := stream.read(JUDGED_BYTES):
@@ -102,12 +103,12 @@ def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
 
 
 def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
-    """Yield the records of a text with its encoding, unless that is UTF-8."""
+    """Yield the records of a text, marked with its encoding; unchanged if the text is UTF-8 (`encoding` is None)."""
     return (dataclasses.replace(record, encoding=encoding) for record in records) if encoding else iter(records)
 
 
 def _likeliest(sample: bytes) -> str | None:
-    """Return the likeliest of the candidates for some lines; None if none of them fits."""
+    """Return the candidate encoding that is most likely for some lines; None if no candidate fits."""
     from charset_normalizer import from_bytes  # not by every command
 
     if (sample := _APART.sub(b"", sample)).isascii():

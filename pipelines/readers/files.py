@@ -11,7 +11,7 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class WholeFiles(Format):
-    """Images and clips. Planning takes them for such by their extensions, which the kind names."""
+    """Whole files: images and clips. Planning recognizes them by their extensions, which the kind of dataset lists."""
 
     name = "file"
     is_numbered = True

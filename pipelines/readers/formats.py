@@ -1,10 +1,11 @@
-"""Input formats: the class that each is a subclass of, and the list of those that are built in.
+"""Input formats: the base class of a format, and the list of the built-in formats.
 
     a file's name, its first 64 KiB -> Format.recognizes -> the plan: Format.cut -> pieces
     workers: a piece of the file, decompressed as it is read -> Format.read -> records
 
-A format is one class in one file, which says all that planning and reading must know of it. Those built in are named in
-`BUILT_IN` as `module:name`, and `--format module:name` names one of your own: both are loaded alike.
+A format is one class in one file, which holds all that planning and reading must know about the format. Built-in
+formats are listed in `BUILT_IN` as `module:name`; `--format module:name` adds a format of your own, which is loaded in
+the same way.
 """
 
 import abc
@@ -28,7 +29,7 @@ BUILT_IN = (
     "clearspan.plugins.web:WebArchives",
     "clearspan.pipelines.readers.files:WholeFiles",
 )
-"""Formats of this package, in the order in which they are asked for a file, and in which messages name them."""
+"""Built-in formats, in the order in which they are tried on a file, and in which messages name them."""
 PLAIN_TEXT = "text"
 """Format of a text that no other format recognizes."""
 
@@ -37,7 +38,7 @@ class FirstBytes(bytes):
     """The first bytes of a file or of a tar's member, decompressed; of a text, in UTF-8.
 
     Attributes:
-        is_whole: they are all of its bytes.
+        is_whole: whether these are all bytes of the file or member.
     """
 
     is_whole: bool
@@ -49,21 +50,22 @@ class FirstBytes(bytes):
 
 
 class Format(abc.ABC):
-    """An input format. A subclass must say which files it recognizes, and read them; all else has a default.
+    """An input format. A subclass must implement `recognizes` and `read`; everything else has a default.
 
     Attributes:
-        name: its name in plans. One of your own needs none: it is the `module:name` by which you name it.
-        described: its name in the message on files of unknown type; empty if it has none there.
-        suffixes: extensions of its files, in lower case. A file that has one is told of it before other formats are.
-        by_name: such a file is of this format whatever it begins with, and is not opened for it.
-        otherwise: what the user is told of a text that has one of the extensions, and that no format recognizes; empty
-            if it is then plain text.
-        is_text: it may be in another encoding (`--encoding`), and is read as UTF-8.
-        has_fields: its records may be objects with columns or fields.
-        is_container: its files are never empty, and always begin with the bytes by which it is recognized; damage
+        name: name of the format in plans. A format of your own needs none: its name is `module:name`.
+        described: name of the format in the message about files of unknown type; empty to leave it out there.
+        suffixes: extensions of the format's files, in lower case. For a file with one of them, this format is tried
+            before other formats.
+        by_name: a file with one of the extensions has this format whatever its content, and is not opened to detect it.
+        otherwise: message to the user about a text that has one of the extensions and that no format recognizes; empty
+            if such a text is read as plain text.
+        is_text: files may be in a different encoding than UTF-8 (`--encoding`); `read` gets them as UTF-8.
+        has_fields: records may be objects with columns or fields.
+        is_container: files are never empty, and always begin with the bytes by which the format is recognized; damage
             shows even without compression. A tar of texts holds no such file.
-        seeks: it is read at several places, so that it cannot be compressed.
-        is_numbered: its records have their own `number`; else they are numbered in their order.
+        seeks: `read` seeks in the file, so that the file cannot be compressed.
+        is_numbered: `read` sets the `number` of each record; otherwise records are numbered in their order.
         by_lines: records are numbered by lines, so that a piece needs the number of line ends before it.
     """
 
@@ -87,50 +89,50 @@ class Format(abc.ABC):
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield the records of a piece in order. A piece that is not cut is read to the end of the stream.
 
-        A record's value is the text, or a JSON object with the field or the columns that `reading` names; its name is
-        `piece.input.name`, its offset any number that finds it again. A record that cannot be read, or is larger than
-        `reading.max_bytes`, has a `problem` in place of a value.
+        The value of a record is the text, or a JSON object with the field or the columns that `reading` names. The name
+        is `piece.input.name`, and the offset any number by which the record can be found again. A record that cannot be
+        read, or is larger than `reading.max_bytes`, has a `problem` instead of a value.
 
         Raises:
-            DamagedFileError, PipelineError: the file cannot be read on.
+            DamagedFileError, PipelineError: the rest of the file cannot be read.
         """
 
     def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
         """Raise PipelineError if a package that reads a recognized file is not installed."""
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces of a file that is not compressed, as (start, end) in bytes; an end of None is its end.
+        """Return the pieces of an uncompressed file, as (start, end) in bytes; an end of None is the end of the file.
 
         Args:
-            num_bytes: the file's size.
-            unit_bytes: the size to aim at.
-            whole: a text or table must not be cut; a tar still may be, between its members.
+            num_bytes: the size of the file.
+            unit_bytes: the desired size of a piece.
+            whole: texts and tables must not be cut; a tar may still be cut between its members.
         """
         return [(0, None)]
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the (start, end) of the bytes that are read of a file in addition to a piece's own."""
+        """Return the ranges (start, end) of bytes outside a piece that are read to read the piece."""
         return []
 
     def read_as(self, reading: Reading) -> str:
-        """Return the name of the format in which a recognized file is read: it may depend on what is wanted."""
+        """Return the name of the format in which a recognized file is read, which may depend on `reading`."""
         return self.name
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of those files of a run that only describe files of this format beside or below them."""
+        """Return the names of the files that hold no data, but describe files of this format beside or below them."""
         return set()
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:  # noqa: B027 (as above)
         """Raise PipelineError if a file of `descriptions` does not agree with the files of a run.
 
         Args:
-            path: where it is stored.
-            name: its name among the files.
+            path: the path of the describing file.
+            name: its name among `files`.
         """
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
-    """Return the pieces of a file that can be cut at any byte: a record belongs to the piece in which it starts."""
+    """Return the pieces of a file that can be cut at any byte, since a record belongs to the piece in which it starts."""
     return [(start, min(start + unit_bytes, num_bytes)) for start in range(0, max(num_bytes, 1), unit_bytes)]
 
 
@@ -158,12 +160,12 @@ def texts() -> tuple[Format, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def with_suffixes(suffixes: tuple[str, ...]) -> tuple[Format, ...]:
-    """Return the built-in formats of which a name has an extension."""
+    """Return the built-in formats that have one of these extensions."""
     return tuple(known for known in built_in().values() if set(known.suffixes) & set(suffixes))
 
 
 def format_named(name: str) -> Format:
-    """Return the format of an input by its name in the plan, which is built in or `module:name`.
+    """Return the format with this name in the plan: the name of a built-in format, or `module:name`.
 
     Raises:
         PluginError: there is no such format.
@@ -172,10 +174,10 @@ def format_named(name: str) -> Format:
 
 
 def own_format(spec: str) -> Format:
-    """Return the format of the user's own that `module:name` names; this is its name in plans.
+    """Return the user's own format that `module:name` refers to; `module:name` is also its name in plans.
 
     Raises:
-        PluginError: there is none, or it is no subclass of `Format` that needs no arguments.
+        PluginError: there is no such class, it is not a subclass of `Format`, or its constructor needs arguments.
     """
     own = _loaded(spec)
     own.name = spec
@@ -192,6 +194,6 @@ def _loaded(spec: str) -> Format:
 
 
 def described() -> str:
-    """Return the formats that are read, for messages."""
+    """Return the names of the supported formats, for messages."""
     *names, last = [known.described for known in built_in().values() if known.described]
     return f"{', '.join(names)} or {last}"

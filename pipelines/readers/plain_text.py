@@ -1,4 +1,4 @@
-"""Plain text: one document per file, with all of its characters, or one document between two separators.
+"""Plain text: one document per file, with its whitespace unchanged, or one document between two separators.
 
 A blank part between separators is not a record.
 """

@@ -2,7 +2,7 @@
 
     queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
 
-An id is the one that hits show (`Hit.name`). Queries with one wording are one query with several right texts.
+Ids are those that hits show (`Hit.name`). Queries with the same wording are one query with several right texts.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ class Answers:
     """Ranks of the right texts.
 
     Attributes:
-        ranks: the rank of each query's best right text, from 1; None: no right text is known, or none is a hit.
+        ranks: the rank of each query's best right text, from 1; None: no right text is known, or no right text is a hit.
         num_judged: number of queries whose right text is in the collection.
-        num_missing: number of queries whose right text is not.
-        mrr: mean of 1 / rank over the judged queries, in percent; 0 for a text that is not found.
+        num_missing: number of queries whose right text is not in the collection.
+        mrr: mean of 1 / rank over the judged queries, in percent; a query whose right text is not found counts as 0.
     """
 
     ranks: list[int | None]

@@ -2,8 +2,8 @@
 
     scores (queries, rows) >= threshold of each query -> few candidates -> sorted -> the `top` best, a higher threshold
 
-Scores that agree to DECIMALS are equal; of equal scores, the higher id is first, as in trec_eval. Of the rows of one
-document the best one stays, and of equally good ones the first.
+Scores that agree to DECIMALS are equal; among equal scores, the higher id comes first, as in trec_eval. Of the rows of
+one document only the best is returned, and the first of equally good rows.
 """
 
 import numpy as np
@@ -13,15 +13,15 @@ from clearspan.common.ranking import DECIMALS, rounded
 
 SLACK = 10.0**-DECIMALS
 ROUNDING = 4e-7
-"""Part of a score by which float32 may be off, after several sums."""
+"""Relative error that a score in float32 may have, after several sums."""
 
 
 class Best:
-    """The best rows for n queries, of the blocks added so far.
+    """The best rows for n queries, among the blocks added so far.
 
     Args:
-        shifts: the number that is added to each query's scores, (n,).
-        above: scores up to this one are no hits.
+        shifts: the number that is added to the scores of each query, (n,).
+        above: only rows with a score above this are hits.
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
@@ -41,10 +41,10 @@ class Best:
         ids: NDArray[np.int64],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Add rows, (r,), whose scores are (n, r).
+        """Add rows, (r,), with their scores for each query, (n, r).
 
         Args:
-            places: with the ids, what tells documents apart, (r, 2); None: each row is a document.
+            places: numbers that distinguish documents with equal ids, (r, 2); None: each row is a document.
         """
         query, at = np.divmod(np.flatnonzero(scores >= self._least[:, None]), len(rows))
         if not len(query):
@@ -82,7 +82,7 @@ class Best:
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which entries are the first one of their document for their query."""
+    """Return the mask of the entries that are the first of their document for their query."""
     keys = np.stack([*places.T, ids, queries])
     order = np.lexsort(keys)  # stable: of one document, the order stays
     differs = np.ones(len(order), bool)

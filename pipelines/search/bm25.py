@@ -2,8 +2,8 @@
 
     texts -> words -> index in the cache, mapped into memory -> weights of a word in a block of rows -> added to scores
 
-A word that many texts hold is added to all rows of a block, any other one to the rows that hold it. Building the index
-holds the numbers of all words in memory.
+The weights of a frequent word are added to all rows of a block, the weights of a rarer word only to the rows that hold
+it. While the index is built, memory holds the ids of all words of all texts.
 """
 
 import itertools
@@ -25,11 +25,11 @@ from clearspan.shards.schema import FIELD
 VERSION = 2
 """Version of how the index is built, increased whenever that changes."""
 FREQUENT = 16
-"""A word is added to all rows of a block if more than one of this many rows holds it."""
+"""A word is added to all rows of a block if more than one row in this many holds it."""
 
 
 class Index:
-    """The BM25 index of texts, mapped into memory. Use `Index.of`."""
+    """The BM25 index of texts, mapped into memory. Create it with `Index.of`."""
 
     def __init__(self, path: Path, words: WordFunction, num_rows: int) -> None:
         from safetensors import safe_open
@@ -45,7 +45,7 @@ class Index:
         """Return the index of texts, which is built if the cache does not hold it.
 
         Raises:
-            PipelineError: a dataset keeps no texts, or they hold no word.
+            PipelineError: a dataset does not store its texts, or the texts hold no word.
             ShardError: a shard is damaged.
         """
         built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
@@ -70,8 +70,8 @@ class Scores:
     """BM25's scores of all rows for n queries.
 
     Args:
-        words: for each query, the numbers of its words, and their counts.
-        lists: for each word, the rows that contain it, ascending, and its weights there.
+        words: for each query, the ids of its words, and their counts.
+        lists: for each word, the rows that contain it, ascending, and its weights in these rows.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Scores:
         return BlockScores(self._words, parts)
 
     def deviations(self) -> NDArray[np.float64]:
-        """Return the deviation of the scores of each query, (n,)."""
+        """Return the standard deviation of each query's BM25 scores over all rows, (n,)."""
         sums = np.zeros(len(self._words))
         for start in range(0, self._num_rows, MOST_ROWS):
             end = min(start + MOST_ROWS, self._num_rows)
@@ -117,12 +117,12 @@ class Scores:
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight` for each query."""
+        """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight` for each query."""
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
 class BlockScores:
-    """BM25's scores of a block of rows; `parts`: of each word, the rows that hold it (None: all) and its weights."""
+    """BM25 scores of a block of rows. `parts`: for each word, the rows that hold it (None: all rows), and its weights."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class BlockScores:
         self._parts = parts
 
     def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
-        """Add the scores for some of the queries, times their scales, to `scores`, (queries, rows)."""
+        """Multiply the scores for a slice of the queries by `scales`, and add them to `scores`, (queries, rows)."""
         for row, scale, of_query in zip(scores, scales.tolist(), self._words[queries], strict=True):
             for word, count in of_query:
                 if (part := self._parts.get(word)) is None:
@@ -150,7 +150,7 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight`; 0 for equal scores."""
+    """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight`, or is 0 for equal scores."""
     is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
     scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
     return scales, -scales * means

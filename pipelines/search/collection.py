@@ -54,11 +54,11 @@ class SearchSettings:
 
     Attributes:
         vectors: path of the dataset of vectors, relative to the folder.
-        model: path of the model's folder, relative to the folder; None: it must be named.
-        weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
-        stemmer: language of BM25's words (`common.stemming.STEMMERS`); None: words as they are.
-        prompt_name: the model's prompt before each query; None: its prompt of queries.
-        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
+        model: path of the model's folder, relative to the folder; None: the user must name the model.
+        weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
+        stemmer: language whose word endings BM25 ignores (`common.stemming.STEMMERS`); None: whole words.
+        prompt_name: name of the model's prompt to put before each query; None: the query prompt.
+        id_field: stored field that holds a text's id; None: the stored field with a usual name for ids, if any.
     """
 
     vectors: str
@@ -93,11 +93,11 @@ def write_collection(
 
     Args:
         vectors: the dataset of vectors.
-        model: the folder of the model that made it; None: it must be named when the collection is opened.
-        weight: weight of the model's scores beside BM25's, 0 to 1; None: the model alone.
-        stemmer: language of BM25's words; None: words as they are.
-        prompt_name: the model's prompt before each query; None: its prompt of queries.
-        id_field: the kept field that holds a text's id; None: the one with a usual name, if there is one.
+        model: the folder of the model that made the vectors; None: the user must name it to open the collection.
+        weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
+        stemmer: language whose word endings BM25 ignores; None: whole words.
+        prompt_name: name of the model's prompt to put before each query; None: the query prompt.
+        id_field: stored field that holds a text's id; None: the stored field with a usual name for ids, if any.
     """
     paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
     settings = SearchSettings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
@@ -106,7 +106,9 @@ def write_collection(
 
 
 def read_settings(folder: str) -> SearchSettings:
-    """Return the settings of search.json, with its paths joined to the folder; without the file, only the dataset.
+    """Return the settings in search.json, with its paths joined to the folder.
+
+    Without the file, return settings for the folder as a dataset of vectors, with defaults otherwise.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -129,15 +131,15 @@ def _beside(folder: str, path: str) -> str:
 
 
 class Collection:
-    """Texts to search. Use `Collection.open`, or `clearspan.open_collection`.
+    """Texts to search. Create it with `Collection.open`, or `clearspan.open_collection`.
 
     Attributes:
-        folder: the folder of the first collection, as it was given.
+        folder: the folder of the first collection, as the caller gave it.
         folders: the folders of all collections that are searched together.
         model: the model's folder; None if only BM25 can search.
-        weight: weight of the model's scores beside BM25's in searches that name none, 0 to 1.
-        words: returns the words that BM25 compares of a text.
-        prompt_name: the prompt before each query in searches that name none; None: the model's prompt of queries.
+        weight: default weight of the model's scores in a search, 0 to 1; BM25 has 1 - weight.
+        words: function that splits a text into the words that BM25 compares.
+        prompt_name: name of the default prompt before each query of a search; None: the model's query prompt.
         options: the options with which the first collection's vectors were made, by name.
         texts: the rows of all collections.
     """
@@ -172,19 +174,19 @@ class Collection:
         """Open a collection to search it many times; only manifests are read now.
 
         Args:
-            folder: a dataset that `embed` made, or a folder with search.json, such as that of `adapt`.
-            model: the folder of the model that made the vectors; None: the one that search.json names.
+            folder: a dataset that `embed` made, or a folder with search.json, such as the output of `adapt`.
+            model: the folder of the model that made the vectors; None: the model that search.json names.
             also: further collections of the same model, searched together with the first as if they were one.
-            stemmer: language whose endings BM25 leaves out, such as german; None: as search.json says, or words as
-                they are.
+            stemmer: language whose word endings BM25 ignores, such as german; None: the setting of search.json, or
+                whole words.
             device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
-            keep: hold texts and vectors in memory for later searches, if they fit in half of it; otherwise each search
-                reads them again.
+            keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
+                otherwise each search reads them again.
             quiet: show no progress bars.
 
         Raises:
             UsageError: an argument cannot be used.
-            PipelineError: a folder is no collection.
+            PipelineError: a folder is not a collection.
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]
@@ -215,12 +217,12 @@ class Collection:
 
     @property
     def has_texts(self) -> bool:
-        """Return whether all texts are kept, as BM25 needs."""
+        """Return whether the datasets store all texts, which BM25 needs."""
         return all(options_of(dataset).get("keep_text") for dataset in self.texts.datasets)
 
     @property
     def fields(self) -> list[str]:
-        """Names of the kept fields, by which `where` filters."""
+        """Names of the stored fields, by which `where` can filter."""
         return list(
             dict.fromkeys(name for each in self.texts.datasets for name in options_of(each).get("keep_fields") or ())
         )
@@ -238,7 +240,7 @@ class Collection:
         return Prompts.read(Path(self._model_folder))
 
     def query_prompt(self, name: str | None = None) -> str:
-        """Return the prompt before each query: the named one, or the collection's.
+        """Return the prompt before each query: the prompt with this name, or without a name the collection's default.
 
         Raises:
             EncoderError: the model has no such prompt.
@@ -263,7 +265,7 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Hit]]:
-        """Return the `top` best texts for each query, best first; of a dataset of chunks, the best documents.
+        """Return the `top` best texts for each query, best first. If documents are cut into chunks, return documents.
 
         The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
         (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
@@ -272,14 +274,17 @@ class Collection:
 
         Args:
             queries: a text, or several.
-            weight: weight of the model's scores beside BM25's, 0 to 1; None: the collection's own. 0 loads no model.
-            where: a condition on the kept fields, such as "year > 2020 and lang = 'de'"; other texts are no hits.
-            prompt_name: the model's prompt before each query, or `none`; None: the collection's, which is the model's
-                prompt of queries if search.json names no other.
+            weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the collection's weight. With
+                0, no model is loaded.
+            where: a condition on the stored fields, such as "year > 2020 and lang = 'de'"; texts that do not fulfill it
+                are left out.
+            prompt_name: name of the model's prompt to put before each query, or `none`; None: the prompt that
+                search.json names, or else the model's query prompt.
 
         Raises:
             UsageError: an argument cannot be used.
-            PipelineError: no model is named, it is not the one that made the vectors, or the texts are not kept.
+            PipelineError: no model is named, a different model made the vectors, or BM25 needs texts that are not
+                stored.
             ShardError: a shard is damaged.
         """
         return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
@@ -293,7 +298,7 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
-        """Search as `search` does, but return rows and scores; `texts.hits` reads the hits of these."""
+        """Search as `search` does, but return rows and scores, from which `texts.hits` makes hits."""
         asked = check_queries(queries)
         weight = self.weight if weight is None else weight
         if top < 1:
@@ -352,7 +357,7 @@ class Collection:
 
         Raises:
             UsageError: the model has no such prompt.
-            PipelineError: the model is not the one that made the vectors, or cannot embed a query.
+            PipelineError: a different model made the vectors, or the model cannot embed a query.
         """
         prompt_name = self.prompt_name if prompt_name is None else prompt_name
         try:
@@ -383,7 +388,7 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries without white space at their ends, as texts are; raise UsageError unless each is a text."""
+    """Return queries without whitespace at their ends, like the texts; raise UsageError if a query is not a text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")

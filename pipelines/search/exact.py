@@ -28,12 +28,13 @@ Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The parts of a score: the model's similarity, BM25, and their weight.
+    """The two scores that are combined, the model's similarity and BM25, and their weight.
 
     Attributes:
-        weight: of the similarity, 1 minus that of BM25.
-        similarity, vectors: the model's similarity and the vectors of the queries; None for weight 0.
-        index, queries: the index of words and the queries; None for weight 1.
+        weight: weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
+        similarity, vectors: the model's similarity function and the vectors of the queries; None if weight is 0.
+        index: the BM25 index; None if weight is 1.
+        queries: the texts of the queries, needed for any weight.
     """
 
     weight: float
@@ -79,7 +80,7 @@ def search(
 
 
 class _Scorer:
-    """The scores of blocks, without the shifts of queries that `shifts` holds."""
+    """Scorer of blocks. Add `shifts`, a number for each query, to the scores that it computes."""
 
     def __init__(self, texts: Texts, parts: Parts) -> None:
         self._similarity = parts.similarity
@@ -135,5 +136,5 @@ class _Scorer:
 
 
 def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
-    """Return the rows of a block that a condition keeps, by their places in it."""
+    """Return the positions, within a block, of the rows that fulfill a condition."""
     return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

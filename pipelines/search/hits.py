@@ -1,4 +1,4 @@
-"""Hits: what a search returns of a text, and where it stood in its file."""
+"""Hits: the results of a search, each with the text's content and its place in the input file."""
 
 import dataclasses
 from typing import Any
@@ -11,18 +11,18 @@ from clearspan.shards.vectors import field_names
 
 @dataclasses.dataclass(frozen=True)
 class Hit:
-    """A text that a query finds; of a dataset of chunks, a document with its best chunk.
+    """A text that a query finds; if documents are cut into chunks, a document with its best chunk.
 
     Attributes:
-        score: as `Collection.search` defines it.
-        id: the text's id; of a dataset of chunks, the document's.
-        source: the text's file.
-        text: the text, or the best chunk; None if the dataset keeps no texts.
-        record: the number of the record in its file, from 1; None if the dataset does not hold it.
-        fields: the kept fields by name; a field that a record lacks is None.
+        score: the score, see `Collection.search`.
+        id: the id of the text, or of the document if it is cut into chunks.
+        source: the input file of the text.
+        text: the text, or the best chunk; None if the dataset does not store texts.
+        record: the number of the record in its file, from 1; None if the dataset does not store record numbers.
+        fields: name of a stored field -> its value, None if the record lacks the field.
         chunk: the number of the best chunk in its document, from 0; None without chunks.
         collection: the folder of the collection that holds the text.
-        id_field: the kept field that holds the text's id in its file; None: no such field is kept.
+        id_field: the stored field that holds the text's id in its file; None if no such field is stored.
     """
 
     score: float
@@ -37,13 +37,13 @@ class Hit:
 
     @property
     def name(self) -> str:
-        """The id that is shown, and that files of queries name: that in the text's file if it is kept, or else `id`."""
+        """The id that is shown, and that files of queries use: the id from the input file if it is stored, else `id`."""
         known = self.fields.get(self.id_field or "")
         return str(self.id if known is None else known)
 
 
 def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_field: str | None) -> Hit:
-    """Return a row of a batch as a hit; `collection` and `id_field` as in `Hit`."""
+    """Return a row of a batch as a hit. For `collection` and `id_field` see `Hit`."""
 
     def value(name: str, default: Any = None) -> Any:
         return batch.column(name)[row].as_py() if name in batch.schema.names else default

@@ -20,10 +20,11 @@ from clearspan.shards.reader import Dataset
 def index_of(
     datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of datasets in this order; `write` writes it.
+    """Return a context manager that yields the path of an index of these datasets, in this order.
 
     Args:
-        built_by: everything except the datasets that the index depends on, such as versions.
+        built_by: everything, datasets aside, that the index depends on, such as versions.
+        write: writes the index to a path, if the cache does not hold it.
     """
     manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]
     named = {"manifest": manifests[0]} if len(manifests) == 1 else {"manifests": manifests}
@@ -34,7 +35,7 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to a file.
 
     Raises:
-        PipelineError: they cannot be written.
+        PipelineError: the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file

@@ -38,13 +38,13 @@ class CollectionOptions(Options):
         return [self.folder, *self.also]
 
     def opened(self, keep: bool) -> Collection:
-        """Return the collections, opened as one.
+        """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: as of `Collection.open`.
+            keep: see `Collection.open`.
 
         Raises:
-            UsageError, PipelineError, ManifestError: as of `Collection.open`.
+            UsageError, PipelineError, ManifestError: see `Collection.open`.
         """
         return Collection.open(
             self.folder,

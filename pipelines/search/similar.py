@@ -1,10 +1,10 @@
-"""A model's similarity of queries with blocks of vectors, and its mean and deviation over all vectors.
+"""The model's similarity between queries and blocks of vectors, and its mean and deviation over all vectors.
 
     cosine, dot    mean = q . mean of the vectors; deviation^2 = q . covariance . q    one pass for all queries ever
     others         a pass over all vectors for each search
 
-The mean and the covariance of the vectors are kept in the cache (`search.index`). They are computed around the first
-vector: sums of squares around 0 would cancel for vectors that are all alike.
+The mean and the covariance of the vectors are kept in the cache (`search.index`). The first vector is subtracted from
+all vectors before they are summed: without that, sums of squares would cancel for vectors that are nearly equal.
 """
 
 import functools
@@ -21,7 +21,7 @@ from clearspan.pipelines.search.texts import Texts
 VERSION = 1
 """Version of the moments, increased whenever they change."""
 SHORTEST = np.float32(1e-12)
-"""A shorter vector counts as one of this length: a zero is similar to nothing."""
+"""Minimum length by which a vector is divided for the cosine, so that a zero vector has similarity 0 with all others."""
 Vectors = NDArray[np.float32]
 
 
@@ -36,7 +36,7 @@ class SimilarityFunction:
         self.name, self._of = encoder.similarity_name, encoder.similarity
 
     def prepared(self, vectors: Vectors) -> Vectors:
-        """Return vectors (n, dim) whose products are the similarity: for the cosine, of unit length."""
+        """Return vectors (n, dim) whose dot products are the similarity: scaled to unit length for the cosine."""
         if self.name != "cosine":
             return vectors
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
@@ -45,10 +45,11 @@ class SimilarityFunction:
     def scores(
         self, queries: Vectors, vectors: Vectors, lengths: Vectors | None, scales: NDArray[np.float64] | None = None
     ) -> Vectors:
-        """Return the similarities of prepared queries and vectors, times `scales`, one a query: (queries, rows).
+        """Return the similarities of prepared queries and vectors, (queries, rows).
 
         Args:
-            lengths: of the vectors, for the cosine.
+            lengths: the lengths of the vectors, for the cosine.
+            scales: the factor for the similarities of each query; None: 1.
         """
         if self.is_product:
             scaled = queries if scales is None else (queries * scales[:, None]).astype(np.float32)
@@ -67,7 +68,7 @@ class SimilarityFunction:
     def scale_and_shift(
         self, texts: Texts, queries: Vectors, weight: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each, such that a x scores + b has mean 0 and deviation `weight` for each query.
+        """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight` for each query.
 
         Raises:
             ShardError: a shard is damaged.

@@ -2,8 +2,9 @@
 
     shards -> batches, read ahead by a thread -> blocks of rows: vectors, ids, documents
 
-Rows are numbered over all datasets. `keep` holds what was read for the next search, up to half of this machine's
-memory; otherwise each search reads the shards again, and memory holds two batches and one block.
+Rows are numbered consecutively over all datasets. With `keep`, the batches that were read stay in memory for the next
+search, up to half of this machine's memory; otherwise each search reads the shards again, and memory holds two batches
+and one block.
 """
 
 import bisect
@@ -27,7 +28,7 @@ from clearspan.shards.reader import Dataset, ShardError
 
 Item = TypeVar("Item")
 DOCUMENT = "document"
-"""Name of the column that chunks have: the id of the whole text."""
+"""Name of the column with the id of the whole text; only datasets of chunks have it."""
 FIRST_ROWS = 512
 MOST_ROWS = 1 << 16
 """Rows of the first block and of the largest ones; each block is twice as large as the one before it."""
@@ -37,7 +38,7 @@ BLOCK_BYTES = 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Neighboring rows. `start`: the number of the first one; `parts`: batches of one dataset each, by its number."""
+    """Consecutive rows. `start`: the index of the first row; `parts`: pairs of a dataset's index and a batch of it."""
 
     start: int
     parts: Sequence[tuple[int, pa.RecordBatch]]
@@ -59,7 +60,7 @@ class RowBlock:
         return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
 
     def lengths(self, of: np.ndarray | None = None) -> np.ndarray:
-        """Return the lengths of the vectors, (rows,) float32; computed once. `of`: the vectors, if they are at hand."""
+        """Return the lengths of the vectors, (rows,) float32; computed once. `of`: the vectors, if already loaded."""
         if "lengths" not in self._known:
             rows = self.vectors() if of is None else of
             self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -74,10 +75,10 @@ class RowBlock:
         return RowBlock(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
-        """Return the numbers that distinguish documents of equal ids, (rows, 2) int64: file and record of chunks.
+        """Return the numbers that distinguish documents with equal ids, (rows, 2) int64: the chunks' file and record.
 
         Args:
-            codes: numbers of files, to which new ones are added.
+            codes: (index of a dataset, file) -> number of the file; new files are added.
         """
         made = []
         start = self.start
@@ -98,8 +99,8 @@ class Texts:
     """The texts of datasets.
 
     Attributes:
-        datasets: the datasets of vectors. folders: the name of each one in hits.
-        id_fields: of each dataset, the kept field that holds a text's id; None: no such field is kept.
+        datasets: the datasets of vectors. folders: the name of each dataset in hits.
+        id_fields: for each dataset, the stored field that holds a text's id; None if no such field is stored.
         num_rows: number of rows of all datasets.
         is_chunked: whether a row may be a part of a document.
     """
@@ -127,7 +128,7 @@ class Texts:
         return sum(shard.bytes for dataset in self.datasets for shard in dataset.shards)
 
     def batches(self, work: str) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield (number of the first row, number of the dataset, batch) of all rows; a bar shows `work`.
+        """Yield (index of the first row, index of the dataset, batch) for all rows; a progress bar shows `work`.
 
         Raises:
             ShardError: a shard is damaged.
@@ -139,7 +140,7 @@ class Texts:
                 start += batch.num_rows
 
     def blocks(self, work: str) -> Iterator[RowBlock]:
-        """Yield all rows in blocks, each at most twice as large as the one before it; a bar shows `work`.
+        """Yield all rows in blocks, each at most twice as large as the previous block; a progress bar shows `work`.
 
         Raises:
             ShardError: a shard is damaged.
@@ -182,7 +183,9 @@ class Texts:
             yield RowBlock(start, parts)
 
     def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield what is read of the shards; of a damaged one, tell whether its dataset was replaced meanwhile."""
+        """Yield the items read from shards; if a shard is damaged, raise an error that says whether the dataset was
+        replaced since it was opened.
+        """
         try:
             yield from items
         except ShardError:
@@ -208,7 +211,7 @@ class Texts:
         ]
 
     def _holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int, pa.RecordBatch, Sequence[int]]]:
-        """Yield the batches that hold some of these rows, in order, with the rows."""
+        """Yield each batch that holds some of these rows, in order, together with these rows."""
 
         def between(start: int, end: int) -> Sequence[int]:
             return rows[bisect.bisect_left(rows, start) : bisect.bisect_left(rows, end)]
@@ -229,7 +232,7 @@ class Texts:
 
 
 def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield what an iterator yields; a thread computes the next one meanwhile."""
+    """Yield the items of an iterable; a thread computes the next item meanwhile."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
         later = thread.submit(next, items, None)
         while (item := later.result()) is not None:

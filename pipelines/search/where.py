@@ -52,18 +52,18 @@ class ConditionError(ValueError):
 
 
 def named(field: str) -> str:
-    """Return a field's name as a condition writes it, in backticks if need be."""
+    """Return a field's name in the form in which it is written in a condition, in backticks if necessary."""
     is_plain = re.fullmatch(NAME, field) and field.lower() not in {*WORDS, *CONSTANTS}
     return field if is_plain else f"`{field}`"
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """A condition on kept fields. Use `Condition.parse`.
+    """A condition on the fields that a collection stores (`--keep-fields`). Create one with `Condition.parse`.
 
     Attributes:
-        text: as it was written.
-        fields: the names that it compares.
+        text: the condition as the user wrote it.
+        fields: the names of the fields in the condition.
     """
 
     text: str
@@ -73,10 +73,10 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """Return the condition that a text writes.
+        """Parse a text as a condition.
 
         Raises:
-            ConditionError: the text is no condition.
+            ConditionError: the text is not a condition.
         """
         if len(text) > MOST_CHARACTERS:
             raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
@@ -92,7 +92,7 @@ class Condition:
         return cls(text, frozenset(used), tree, names)
 
     def check_fields(self, known: Sequence[str]) -> None:
-        """Raise ConditionError unless all fields of the condition are kept."""
+        """Raise ConditionError unless all fields of the condition are among the stored fields `known`."""
         for name in sorted(self.fields - set(known)):
             if not known:
                 raise ConditionError(f"no field {name!r}: none are kept: run embed with --keep-fields {name}")
@@ -103,7 +103,7 @@ class Condition:
         """Return which rows of a batch fulfill the condition, (rows,) bool.
 
         Raises:
-            ConditionError: a field is compared with a value of another type.
+            ConditionError: a field is compared with a value of a different type.
         """
         columns = {name: batch.column(FIELD + name) for name in self.fields if FIELD + name in batch.schema.names}
         made = _truth(_evaluate(self._tree, columns, self._names, batch.num_rows), self._tree, self._names)
@@ -111,7 +111,7 @@ class Condition:
 
 
 def _python(token: str, names: list[str]) -> str:
-    """Return a token of a condition as Python writes it; a field becomes a name, whose own name is put in `names`."""
+    """Translate a token of a condition to Python. A field becomes a Python name, and its real name is put in `names`."""
     low = token.lower()
     if token == "#":  # Python would skip what follows
         raise SyntaxError
@@ -128,7 +128,7 @@ def _python(token: str, names: list[str]) -> str:
 
 
 def _check(node: ast.expr, depth: int = 0) -> None:
-    """Raise ConditionError for a node that no condition has."""
+    """Raise ConditionError for a syntax node that conditions do not support."""
     if depth > MOST_DEPTH:
         raise ConditionError(f"is nested more than {MOST_DEPTH} deep: write it with in (...), or simpler")
     match node:
@@ -191,7 +191,7 @@ def _shown(node: ast.expr) -> str:
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:
-    """Return the value of a checked node: an array of a row each, or the scalar of a constant."""
+    """Return the value of a checked node: an array with one item per row, or a scalar for a constant."""
 
     def value(each: ast.expr) -> Any:
         if isinstance(each, ast.Name):
@@ -241,7 +241,7 @@ def _compared(
 
 
 def _call(name: str, *values: Any) -> Any:
-    """Return what a function of Arrow returns."""
+    """Call a function of Arrow and return its result."""
     import pyarrow.compute as pc  # takes a tenth of a second
 
     return pc.call_function(name, list(values))
@@ -252,7 +252,7 @@ def _field_of(node: ast.expr, names: Sequence[str]) -> str:
 
 
 def _related(compare: str, left: Any, right: Any, name: str) -> Any:
-    """Return a comparison of two values, of which one is a column; raise ConditionError unless their types agree."""
+    """Return the result of comparing two values, at least one a column; raise ConditionError unless their types agree."""
     kinds = [_kind(side) for side in (left, right)]
     if "nothing" in kinds:
         column = left if isinstance(left, pa.Array) else right
@@ -269,7 +269,7 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
 
 
 def _wide(side: Any, other: Any) -> Any:
-    """Return a column of whole numbers as float64 if it is compared with a fraction, as Python compares both."""
+    """Return a column of integers as float64 if it is compared with a fraction, as Python does; otherwise unchanged."""
     is_whole = isinstance(side, pa.Array) and pa.types.is_integer(side.type)
     return side.cast(pa.float64(), safe=False) if is_whole and isinstance(other, float) else side
 
@@ -287,7 +287,7 @@ def _kind(value: Any) -> str:
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
-    """Return an array of truth values; a field alone must hold them."""
+    """Return an array of truth values; raise ConditionError if a field that stands alone does not hold truth values."""
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())
     if not pa.types.is_boolean(made.type):

@@ -42,7 +42,7 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
     """Return the application of a collection.
 
     Args:
-        names: by which the server may be called (`guard.names_of`).
+        names: the host names that the server answers to (`guard.names_of`).
     """
     searches = 0
 

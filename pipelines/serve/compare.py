@@ -43,8 +43,8 @@ class SearchRequest:
         q: the query.
         top: number of hits of each system.
         where: a filter over kept fields.
-        weight: the model's weight against BM25; None: the collection's own.
-        length: characters of each text to return, at most.
+        weight: the model's weight, where BM25 has 1 - weight; None: the weight of the collection.
+        length: maximum number of characters of each text to return.
     """
 
     q: str
@@ -72,7 +72,7 @@ class SideBySide:
     """A collection, and the systems that can search it: the model needs no texts, and BM25 no model.
 
     Args:
-        weight: the model's weight beside BM25 where a request names none; None: the collection's own.
+        weight: the model's weight for requests that name none, where BM25 has 1 - weight; None: the collection's weight.
     """
 
     def __init__(self, collection: Collection, weight: float | None) -> None:
@@ -101,7 +101,7 @@ class SideBySide:
 
     @property
     def unit(self) -> str:
-        """Return what a query is compared with: texts, or the chunks that long ones are cut into."""
+        """Return the noun for the units that a query is compared with: texts, or chunks of long texts."""
         return "chunk" if self.collection.options.get("chunk_tokens") else "text"
 
     @property
@@ -113,7 +113,7 @@ class SideBySide:
         """Yield the key of each system, its name and the model's weight in it.
 
         Args:
-            weight: the model's weight beside BM25; None: the default.
+            weight: the model's weight, where BM25 has 1 - weight; None: the default.
         """
         model, has_words = self.model_name, self.collection.has_texts
         if model:
@@ -136,7 +136,7 @@ class SideBySide:
                 self.example = self.example or example(hit.fields)
 
     def about(self) -> dict[str, Any]:
-        """Return what `/api/collection` answers."""
+        """Return the answer of `/api/collection`."""
         systems = [{"key": key, "name": name, "weight": weight} for key, name, weight in self.systems()]
         return {
             "name": Path(self.collection.folder).resolve().name,
@@ -203,7 +203,7 @@ def described(hit: Hit, query_words: Set[str], words: WordFunction, length: int)
 
     Args:
         query_words: the query's words, as BM25 compares them.
-        words: returns the words that BM25 compares of a text.
+        words: function that splits a text into the words that BM25 compares.
     """
     described = dataclasses.asdict(hit)
     title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)

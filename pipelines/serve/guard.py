@@ -57,7 +57,7 @@ class Guard:
     """ASGI middleware: makes these checks before the application answers.
 
     Args:
-        names: as `names_of` returns them.
+        names: the names that the server answers to, from `names_of`.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
@@ -82,7 +82,7 @@ class Guard:
         """Return the reason to refuse a request, in one line; None to answer it.
 
         Args:
-            is_page: the request is for the page itself, to which other sites may link.
+            is_page: whether the request is for the page itself, to which other sites may link.
         """
         hosts = headers.getlist("host")
         name = name_of(hosts[0]) if len(hosts) == 1 else ""

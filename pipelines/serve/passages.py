@@ -14,7 +14,7 @@ from clearspan.common.words import places
 Span = tuple[int, int]
 """(start, end) of a stretch of text, in characters."""
 REACH = 24
-"""Number of characters within which an end of a passage moves to the end of a word."""
+"""Maximum number of characters by which an end of a passage moves, so that it does not cut a word."""
 
 
 def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
@@ -44,8 +44,8 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 def passage(text: str, marks: list[Span], width: int) -> Span:
     """Return the stretch of at most `width` characters with the most distinct marked words, then the most marks.
 
-    A quarter of the width is left for the words around the marks. Of equal stretches, take the first; without marks,
-    the beginning of the text. Both ends are moved between words where a space is near.
+    A quarter of the width is left for the words around the marks. If stretches are equally good, return the first;
+    without marks, return the beginning of the text. Both ends are moved to the nearest space, if it is near.
     """
     if len(text) <= width:
         return 0, len(text)
@@ -78,7 +78,10 @@ def _word(text: str, mark: Span) -> str:
 
 
 def _on_to_word(text: str, start: int, end: int) -> int:
-    """Return the first beginning of a word at or after `start`, if one is near."""
+    """Return the index of the first beginning of a word at most REACH characters after `start`, and not after `end`.
+
+    Return `start` if there is none.
+    """
     if start == 0 or text[start - 1].isspace():
         return start
     near = range(start, min(start + REACH, end))
@@ -86,7 +89,10 @@ def _on_to_word(text: str, start: int, end: int) -> int:
 
 
 def _back_to_space(text: str, end: int, start: int) -> int:
-    """Return the last space at or before `end`, if one is near."""
+    """Return the index of the last space fewer than REACH characters before `end`, and after `start`.
+
+    Return `end` if there is none, or if a word already ends there.
+    """
     if end == len(text) or text[end].isspace():
         return end
     near = range(end - 1, max(end - REACH, start), -1)

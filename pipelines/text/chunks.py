@@ -1,11 +1,11 @@
 """Chunks of long texts, short enough for a model to read whole: runs of sentences of at most `size` tokens.
 
     text -> sentences (`segmentation`) -> one longer than a chunk: words -> runs of at most `size` tokens
-    [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the one before
+    [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the previous chunk
 
-A chunk is a part of the text as it stands, with its line breaks. What is put before it (a prompt, a title) counts
-towards the model's limit, and not towards `size`. Tokens of a run can differ from the sum of its sentences' by a few,
-so every chunk is counted again as the model reads it; one that is too long is halved.
+A chunk is an unchanged part of the text, with its line breaks. A prompt and a title that are put before a chunk count
+towards the model's limit, but not towards `size`. A run of sentences can have a few tokens more or less than the
+sentences separately, so every chunk is counted again as the model reads it; a chunk that is too long is halved.
 """
 
 import re
@@ -20,17 +20,17 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 """Function of texts that returns the number of tokens of each, without special tokens."""
 WORD = re.compile(r"\S+")
 SURE = 0.9
-"""A text with fewer tokens than this fraction of the allowed number is not counted again with prompt and title."""
+"""Fraction of the allowed number of tokens below which a text is not counted again with prompt and title."""
 
 
 class Chunker:
     """Splitter of texts into chunks.
 
     Args:
-        count: counts the tokens of texts.
-        size: most tokens of a chunk.
-        overlap: most tokens of the sentences with which a chunk repeats the end of the one before.
-        limit: most tokens that the model reads, including what is put before a chunk; None: no limit.
+        count: function that returns the number of tokens of each text.
+        size: maximum number of tokens of a chunk.
+        overlap: maximum number of tokens in the sentences at the start of a chunk that repeat the previous chunk's end.
+        limit: maximum number of tokens that the model reads, including prompt and title; None: no limit.
         language: the language of the texts, for splitting sentences.
     """
 
@@ -39,7 +39,7 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return a title, cut at a word if it takes more than half of what the model reads, the prompt included."""
+        """Return a title, cut at a word if prompt and title together take more than half of the model's limit."""
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title
         low, high = 0, len(title)
@@ -50,10 +50,10 @@ class Chunker:
         return title[: title.rfind(" ", 0, low) + 1 or low].rstrip()
 
     def chunks(self, texts: Sequence[str], before: Sequence[str]) -> list[list[Span]]:
-        """Return the chunks of each text, in order; one that fits is a chunk as a whole.
+        """Return the chunks of each text, in order; a text that fits is one chunk.
 
         Args:
-            before: what is put before each chunk of each text: the prompt, and a title that is `fitting`.
+            before: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
         """
         rooms = [self.size] * len(texts)
         if self.limit is not None:
@@ -71,7 +71,7 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return the sentences of each text with their numbers of tokens; a sentence that does not fit as words."""
+        """Return each text's sentences with their numbers of tokens; a sentence that does not fit is split into words."""
         sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
         long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
         words = [[part for span in row for part in _words(text, span)] for text, row in zip(texts, long, strict=True)]
@@ -84,7 +84,7 @@ class Chunker:
         return [[(span, next(tokens)) for span in row] for row in spans]
 
     def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
-        """Yield the spans of runs of pieces that fill the room, each with the overlap."""
+        """Yield the spans of runs of pieces; each run is as long as `room` allows and begins with the overlap."""
         first = 0
         while first < len(pieces):
             last, total = first, 0
@@ -102,7 +102,7 @@ class Chunker:
             first = again
 
     def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
-        """Return the chunks; halve those that are too long, at a space if there is one, until all fit."""
+        """Return the chunks after halving chunks that are too long, at a space if there is one, until all fit."""
         while True:
             placed = [(row, span) for row, spans in enumerate(made) for span in spans]
             parts = [texts[row][start:end] for row, (start, end) in placed]
@@ -123,7 +123,7 @@ class Chunker:
 
 
 def _sentences(text: str, language: str) -> list[Span]:
-    """Return the sentences of a text as parts of it; the text as a whole if the segmenter fails."""
+    """Return the sentences of a text as unchanged parts of it; the whole text if the segmenter fails."""
     try:
         sentences = segment_spaced(text, language)
     except RecordError:

@@ -1,12 +1,12 @@
-"""Exclusion: drop documents that contain a text which must not occur, such as a sentence of a test set.
+"""Exclusion: drop documents that contain a text that must not occur, such as a sentence of a test set.
 
     text -> `comparable` -> words -> 8 consecutive words -> 64-bit hashes -> documents with one of them are dropped
 
-A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches where it is
-a whole sentence or line. If examples are sentences, each such short sentence of a longer text is searched as well; a
-whole document is not dropped for "that is not good". A text of 1 to 3 words, which occurs everywhere, matches an
-example that is nothing else. In scripts without spaces between words, 12 consecutive letters and sentences of 4 to 11
-letters count (`word_hashes`).
+A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches only a
+whole sentence or line. If examples are sentences, short sentences (4 to 7 words) of longer excluded texts are searched
+for as well; whole documents are not searched for them, so that none is dropped for "that is not good". A text of 1 to 3
+words, which would occur everywhere, matches only an example that has no other words. In scripts without spaces between
+words, letters are counted instead of words: 12 consecutive letters, and sentences of 4 to 11 letters (`word_hashes`).
 """
 
 import collections
@@ -33,17 +33,17 @@ from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHa
 from clearspan.shards import storage
 
 TABLE_LINES = 100
-"""Number of lines of a file from which its delimiter and its labels are inferred."""
+"""Number of first lines of a file from which the delimiter and the labels are inferred."""
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
-"""A number, or a row of them."""
+"""A number, or a row of numbers."""
 _LABEL = re.compile(r"[-+]?\d+(\.\d+)?|\w+:\w+|__label__\S+")
 """A label beside the text of a line: a class or score (SST), COARSE:fine (TREC), fastText's."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _FILTER_BITS = 22
 HEAD_CHARACTERS = 300
-"""Characters that are kept of an excluded text, to name it when a document contains it."""
+"""Number of characters of an excluded text that are stored, to name the text when a document contains it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Excluded:
 
     Attributes:
         hashes: (n,) uint64, sorted and unique.
-        owners: (n,) uint32, the number of the first text with each hash.
+        owners: (n,) uint32, for each hash, the number of the first text that has it.
         heads: the beginnings of the texts that have hashes, as JSON lines.
         texts: number of all texts.
         short: number of texts that are shorter than an n-gram.
@@ -87,11 +87,11 @@ class Excluded:
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
-        """Return whether a text contains, or is, an excluded one."""
+        """Return whether a text contains, or is, an excluded text."""
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return False only if `meets` is False for each of these texts. It reads them at once, as lines of a text."""
+        """Return False only if `meets` is False for each of these texts; it reads them together, which is fast."""
         return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
@@ -112,7 +112,7 @@ class Excluded:
 
     @functools.cached_property
     def _may_hold(self) -> np.ndarray:
-        """Table (2^22,) bool by upper bits: False if there is no such hash, which rules most out quickly."""
+        """Table (2^22,) bool, indexed by the upper bits of a hash: False if no excluded text has such a hash."""
         table = np.zeros(1 << _FILTER_BITS, bool)
         table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
         return table

@@ -1,4 +1,4 @@
-"""Contracts of the parts that select texts, and how they are found by name, built-in ones and a user's own alike.
+"""Contracts of text filters and of language detectors, and lookup of filters by name: built-in, or a user's own.
 
 text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
 
@@ -29,7 +29,7 @@ from clearspan.pipelines.tally import RecordError
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}
 """Built-in filters by name (`--quality`)."""
 MOST_VALUE = 80
-"""Most characters of a filter's answer that a message shows."""
+"""Maximum number of characters of a filter's answer that a message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 
 
@@ -38,9 +38,9 @@ class FilteredText:
     """A document, as a filter sees it.
 
     Attributes:
-        text: the text, which a filter may replace by what is left of it.
-        language: its code, e.g. "de"; None if it was not identified.
-        removed: number of removed lines by reason, to which a filter adds.
+        text: the text, which a filter may replace by a shortened text.
+        language: code of the text's language, e.g. "de"; None if it was not identified.
+        removed: reason -> number of removed lines. A filter that removes lines adds to it.
     """
 
     text: str
@@ -57,10 +57,11 @@ class NamedFilter:
     """A filter of texts, found by its name.
 
     Attributes:
-        name: as the user gives it: `gopher`, or `module:name`.
-        function: the filter itself.
-        version: its own attribute `version`, or a hash of the file that defines it: part of a dataset's fingerprint.
-        declared: its own attribute `reasons`; those are counted even where they drop nothing.
+        name: the name that the user gives: `gopher`, or `module:name`.
+        function: the function, or the callable object, that filters.
+        version: the function's attribute `version`, or else a hash of the file that defines the function: part of a
+            dataset's fingerprint.
+        declared: the function's attribute `reasons`: reasons that are reported even if they drop no document.
     """
 
     name: str
@@ -70,19 +71,19 @@ class NamedFilter:
 
     @property
     def prefix(self) -> str:
-        """The beginning of its reasons: the name without its module, and an underscore."""
+        """The prefix of the filter's reasons: its name without the module, and an underscore."""
         return f"{self.name.rpartition(':')[2]}_"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The declared reasons, as they are counted."""
+        """The declared reasons, with the prefix under which they are counted."""
         return tuple(f"{self.prefix}{reason}" for reason in self.declared)
 
     def reason(self, document: FilteredText) -> str:
-        """Return the reason to drop a document, as it is counted; "" to keep it.
+        """Return the reason to drop a document, with the prefix under which it is counted; "" to keep the document.
 
         Raises:
-            RecordError: the filter fails on it, or answers with something else.
+            RecordError: the filter fails on the document, or returns neither True nor False nor (False, reason).
         """
         try:
             answer = self.function(document)
@@ -107,7 +108,7 @@ def text_filter(name: str) -> NamedFilter:
     """Return the filter of a built-in name or of `module:name`: a function, or a class whose instances are called.
 
     Raises:
-        ValueError: there is none. The message begins with the name.
+        ValueError: there is no such filter. The message begins with the name.
     """
     if name not in FILTERS and not plugins.is_spec(name):
         raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or module:name for one of your own")
@@ -151,13 +152,13 @@ class LanguageDetector(Protocol):
 
     @property
     def version(self) -> str:
-        """Its name and version, for a dataset's fingerprint."""
+        """The detector's name and version, which become part of a dataset's fingerprint."""
 
     def known(self) -> list[str]:
-        """Return the languages that it knows, sorted; raise PipelineError if it is not installed."""
+        """Return the languages that the detector knows, sorted; raise PipelineError if it is not installed."""
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the language among these that a text is most probably in, and the probability, from 0 to 1."""
+        """Return the most probable language of a text, among the given languages, and its probability, from 0 to 1."""
 
 
 @functools.cache

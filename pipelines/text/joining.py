@@ -16,7 +16,7 @@ import numpy as np
 from clearspan.common.ragged import Ragged
 
 TOGETHER = 1 << 20
-"""Characters that are tokenized together: an encoding of `tokenizers` takes a hundred bytes per token and more."""
+"""Number of characters that are tokenized together: an encoding of `tokenizers` takes over 100 bytes per token."""
 
 Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 """Function of texts and their sources that returns the token ids."""
@@ -27,12 +27,12 @@ class Pieces:
     """Texts that become examples.
 
     Attributes:
-        names: the text that each example's id is a hash of.
-        lines: the sentences of each, as lines.
-        sources: the source of each.
-        tokens: the token ids of each.
+        names: for each example, the text whose hash is its id.
+        lines: for each example, its sentences, as lines.
+        sources: for each example, the file and place that it was read from.
+        tokens: for each example, its token ids.
         num_cut: number of sentences that were sliced.
-        groups: the group of each text's example, if rows have groups.
+        groups: for each example, its group, if rows have groups.
     """
 
     names: Sequence[str]
@@ -51,8 +51,8 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
     Args:
         texts: the sentences of each text, with a space before those that follow whitespace.
         sources: the source of each text.
-        limit: the most tokens of a piece.
-        tokenize: returns the ids, without special tokens.
+        limit: the maximum number of tokens of a piece.
+        tokenize: returns the token ids of texts, without special tokens.
     """
     sentences = [sentence for text in texts for sentence in text]
     sources = [source for text, source in zip(texts, sources, strict=True) for _ in text]

@@ -4,8 +4,9 @@
 
 The expected fraction of equal numbers in two sketches is the Jaccard similarity of the two sets of n-grams. Sketches
 are those of Dahlgaard, Knudsen and Thorup, "Fast Similarity Sketching" (FOCS 2017): in each round, every n-gram draws a
-place and a number; a place keeps the smallest number of the first round that reaches it. Their cost grows with the
-number of n-grams, not with this times the number of places, and their variance is that of a hash function per place.
+place and a number; a place keeps the smallest number of the first round that reaches it. The cost grows with the number
+of n-grams, not with that number times the number of places, and the variance is as small as with one hash function per
+place.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from clearspan.shards import keyed
 
 NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
-"""Words of an n-gram, and of an n-gram with letters of a script without spaces, where each letter is a word."""
+"""Number of words of an n-gram, and of an n-gram with letters of a script without spaces, where each letter counts."""
 COLUMN = "sketch"
 """Column of sketches attached to a batch (`pipelines.attached`), (n, NUM_HASHES) int64."""
 LOWEST = 0.5
@@ -36,7 +37,7 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending numbers of their texts, (n,) int64.
 
-    A text with fewer words has one hash, of all of them; one without words has none.
+    A text with fewer words than an n-gram has one hash, of all its words; a text without words has none.
     """
     hashes, texts_of = WordHashes.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
     order = np.argsort(texts_of, kind="stable")

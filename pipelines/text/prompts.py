@@ -19,10 +19,10 @@ COLUMNS = ("tokens", "positive", "negative")
 
 
 def model_prompts(folder: str) -> Prompts:
-    """Return the prompts of a model's folder, on this machine or on an object store; none for other folders and files.
+    """Return the prompts in a model's folder, on this machine or on an object store; none if it is not such a folder.
 
     Raises:
-        PipelineError: its settings cannot be read.
+        PipelineError: the settings of the model cannot be read.
     """
     names = storage.file_sizes(folder)
     if not {"modules.json", INFERENCE} <= names.keys():

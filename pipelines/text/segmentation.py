@@ -34,7 +34,7 @@ LANGUAGES = frozenset(_ISO_639_1.split())
 
 
 def normalize(text: str) -> str:
-    """Return the text with each run of whitespace replaced by one space, and none at its ends."""
+    """Return the text with each run of whitespace replaced by one space, and without whitespace at its ends."""
     return " ".join(text.split())
 
 
@@ -48,7 +48,10 @@ def segment(text: str, language: str) -> list[str]:
 
 
 def segment_spaced(text: str, language: str) -> list[str]:
-    """Return the sentences, with a space before each that follows whitespace: joined, they are the normalized text."""
+    """Return the sentences, each with a space before it if it follows whitespace.
+
+    Concatenated, they are the normalized text.
+    """
     sentences: list[str] = []
     for paragraph in BLANK_LINE.split(text):
         after_space = True
@@ -91,7 +94,7 @@ def _pieces(text: str, language: str) -> list[str]:
 
 
 def _stops(text: str) -> list[int]:
-    """Return where the next sentences begin.
+    """Return the positions where the next sentences begin.
 
     These are the places after full-width stops, which never end an abbreviation, up to the first other clear stop. If
     there are none, it is the place after that stop (one that follows a word too long for most abbreviations, and comes

@@ -34,8 +34,10 @@ FEWEST_WORDS = 4
 
 
 def headings(text: str) -> list[tuple[str, str]]:
-    """Return (heading, section without it) of a text, in order, without empty sections; text before the first heading
-    is in no pair. Without any heading, return its first line and the rest; [] if one of them is empty.
+    """Return the pairs (heading, section without the heading) of a text, in order, without empty sections.
+
+    Text before the first heading is in no pair. If the text has no heading, return its first line and the rest as one
+    pair; return [] if either is empty.
     """
     lines = text.splitlines()
     marked = _marked(lines)

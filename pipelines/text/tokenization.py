@@ -29,14 +29,14 @@ BACKENDS = ("auto", "tokenizers")
 """Choices of --tokenization: a faster way where it gives the same ids, or `tokenizers` for everything."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
-"""Size of a unit's sample, the larger of the two: it is tokenized twice, in a few per cent of the time."""
+"""Size of a unit's sample, the larger of the two. Only the sample is tokenized twice, in a few per cent of the time."""
 PROOF_LONGEST = 1 << 20
 """Only this many characters of a text are checked: `tokenizers` takes a hundred bytes of memory per token and more."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """A tokenizer: the bytes of its files, by name. All ids are below `vocab_size`."""
+    """A tokenizer, as a mapping from file names to bytes. All its token ids are below `vocab_size`."""
 
     files: dict[str, bytes]
     vocab_size: int
@@ -55,7 +55,7 @@ class TokenizerFiles:
 
     @property
     def resources(self) -> dict[str, bytes]:
-        """The files, by path in a dataset's folder."""
+        """The files: path in a dataset's folder -> bytes."""
         return {f"{TOKENIZER_FOLDER}/{name}": data for name, data in self.files.items()}
 
     @property
@@ -69,7 +69,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     """Read a tokenizer.json, or the folder that holds one, on this machine or on an object store.
 
     Raises:
-        PipelineError: there is none, or `tokenizers` cannot read it.
+        PipelineError: there is no tokenizer.json, or `tokenizers` cannot read it.
     """
     beside = storage.file_sizes(path)  # empty for a file
     paths = {name: storage.join(path, name) for name in (MAIN, *BESIDE) if name in beside}
@@ -87,7 +87,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
 
 @functools.lru_cache(maxsize=2)
 def vocab_size_of(data: bytes, name: str = MAIN) -> int:
-    """Return a number that all ids of a tokenizer.json are below.
+    """Return a number that is greater than all token ids of a tokenizer.json.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json, or its ids are too large.
@@ -102,7 +102,8 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     """Return the tokenizer with one more special token. If it has the token already, its bytes stay the same.
 
     Raises:
-        PipelineError: it has the token, but not as a special token, or `tokenizers` gives it the id of another token.
+        PipelineError: the tokenizer has the token, but not as a special token, or `tokenizers` gives the token the id of
+            a different token.
     """
     extended = fast_tokenizer.parse(tokenizer.files[MAIN])
     existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
@@ -175,9 +176,9 @@ class Tokenization:
 
     Args:
         data: the bytes of tokenizer.json.
-        vocab_size: a number that all ids are below; None: computed from the tokenizer.
+        vocab_size: a number greater than all token ids; None: computed from the tokenizer.
         backend: one of BACKENDS.
-        prompts: what is put before texts.
+        prompts: the prompts that are put before texts.
 
     Attributes:
         byte_level: True if no text has more ids than UTF-8 bytes.

@@ -138,7 +138,7 @@ class WordHashes:
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read one text, or several as lines of one: n-grams may span two of them, words and contractions do not."""
+        """Read one text, or several texts as the lines of one. N-grams may span two texts; words and contractions do not."""
         self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -234,7 +234,7 @@ class WordHashes:
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
     def whole(self) -> np.ndarray:
-        """Return the hash of the text if it is shorter than an n-gram, (1,), else (0,)."""
+        """Return the hash of the whole text, (1,), if it is shorter than an n-gram; otherwise an empty array."""
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], shortest=1)
 
     def _short(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:

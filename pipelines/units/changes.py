@@ -5,10 +5,11 @@
                                                                                  -> .clearspan/00003.json
     a later run  an input with another status is read again and compared with what units read: the same, or an error
 
-Neither file is part of the dataset: on another machine, the status of a file differs. A unit without its hashes is done
-again, like one without its result. A status has the time of the file's last change, which no program can set back, so
-that an edit is noticed that restores the time of modification. An input that was modified within FRESH_S of planning
-has no status that can be trusted: a file system's clock ticks, so an edit right after would leave the same time.
+Neither file is part of the dataset: on a different machine, the status of a file differs. A unit without these hashes
+is done again, like a unit without a result. A status includes the time of the file's last change (ctime), which no
+program can set back, so an edit is noticed even if the modification time is restored. The status of an input that was
+modified within FRESH_S of planning cannot be trusted: file systems store times with a limited resolution, so an edit
+right after planning could leave the same time.
 """
 
 import time
@@ -26,7 +27,7 @@ from clearspan.shards.finding import Status
 
 STATUS = "status.json"
 FRESH_S = 2.0
-"""The coarsest clock of a usual file system, FAT's; object stores give seconds."""
+"""Resolution of times, in seconds, in the usual file system with the coarsest clock, FAT; object stores have 1 s."""
 
 
 def save_read(folder: str, plan: str, unit: int, read: Sequence[str]) -> None:
@@ -39,7 +40,7 @@ def _path(folder: str, unit: int) -> str:
 
 
 def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
-    """Return what a unit read; None if it is damaged, or belongs to another unit or plan."""
+    """Return the identities of the pieces that a unit read; None if the file is damaged or has a different unit or plan."""
     try:
         record = unseal(storage.read_bytes(_path(folder, unit)))
     except ValueError:
@@ -58,7 +59,7 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
 
 
 def _known(folder: str, plan: str) -> list[list[int] | None]:
-    """Return the statuses that an earlier run with this plan recorded; none if there was no such run."""
+    """Return the statuses that an earlier run with this plan recorded; empty if there was no such run."""
     try:
         record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
     except (FileNotFoundError, ValueError):
@@ -73,7 +74,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
         done: units that have a result.
 
     Returns:
-        The finished units whose inputs are known to be unchanged. The others left no record of what they read.
+        The finished units whose inputs are known to be unchanged. Other finished units left no record of their inputs.
 
     Raises:
         PipelineError: a file has changed.
@@ -99,7 +100,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
 
 
 def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
-    """Yield each piece, and whether it is as it was read."""
+    """Yield each piece, and whether its content is still the content that a unit read."""
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
     size = sum(piece.bytes for piece, _ in pieces)
     with ProgressBar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:

@@ -12,7 +12,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     """Return the manifest of all units, in order, and the manifest of the held-out part, if there is one.
 
     Raises:
-        PipelineError: there were no records, too many were bad, none was kept, or their columns differ.
+        PipelineError: there are no records, too many are bad, no record was kept, or units have different columns.
     """
     counts = Counts()
     for result in results:
@@ -46,7 +46,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
 
 
 def _check_columns(shards: Iterable[ShardInfo]) -> None:
-    """Raise PipelineError if some examples have a column that others lack."""
+    """Raise PipelineError if some shards have a column that other shards lack."""
     first: dict[tuple[str, ...], str] = {}
     for shard in shards:
         first.setdefault(tuple(sorted(shard.lengths)), shard.name)

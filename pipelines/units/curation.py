@@ -1,7 +1,7 @@
-"""Options of curation, which drop or hold out documents that the kind keeps, and the verdicts on them.
+"""Options of curation, which drops or holds out documents after the kind has kept them, and verdicts on documents.
 
 A verdict is a number for each document of a unit. Some decisions need all documents (duplicates, near-duplicates, the
-first N, held-out rows that share texts): `decisions` makes them between two stages of a run.
+first N, held-out rows that share texts): they are made by `decisions`, between the two stages of a run.
 
 "Document" stands for an example of any kind.
 """
@@ -16,7 +16,7 @@ from clearspan.pipelines.units.keys import ID_BITS
 from clearspan.shards import Manifest
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
-"""HELD_OUT: kept, in the held-out part."""
+"""Verdicts on a document. HELD_OUT means kept, in the held-out part."""
 LOWER_BITS = 32
 
 
@@ -28,9 +28,10 @@ class Curation:
         dedup: drop exact duplicates.
         limit: keep the first documents, up to this number.
         holdout_fraction: hold out about this fraction, by the hash of the text.
-        shared_texts: different examples may share texts. Those that do are then held out or trained on together
-            (`units.linking`).
-        group_field: rows that have one value of this field are linked, too, as if they shared a text (`kinds.groups`).
+        shared_texts: whether different examples may share texts. Examples with a text in common are then all held out
+            or all trained on (`units.linking`).
+        group_field: field of the rows. Rows with the same value of it are treated as if they shared a text
+            (`kinds.groups`).
         has_chunks: an example may be several consecutive rows, its chunks, which are dropped or kept together.
         near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
     """
@@ -67,7 +68,7 @@ class Curation:
 
     @property
     def is_staged(self) -> bool:
-        """Return whether the decision on a document depends on others."""
+        """Return whether the decision on a document depends on other documents."""
         return bool(self.reasons) or self.is_linked
 
     def held_out(self, sides: np.ndarray) -> np.ndarray:
@@ -81,7 +82,7 @@ class Curation:
 
 
 def held_out_share(manifest: Manifest) -> str:
-    """Return a line with the held-out part of a dataset and the fraction that was asked for; "" without such a part."""
+    """Return a line with the size of the held-out part and the requested fraction; "" if there is no held-out part."""
     asked, held = manifest.fingerprint["options"].get("holdout_fraction"), manifest.counts["filtered"].get("held_out")
     if not asked or held is None:
         return ""

@@ -36,7 +36,7 @@ from clearspan.pipelines.units.keys import TEXT, repeats
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
-"""The size of a slice at most, if keys are spread evenly: eight million keys."""
+"""Maximum size of a slice, if keys are spread evenly: eight million keys."""
 WEIGHTS: dict[str, int] = {Entries.KEYS: 1, Entries.TEXTS: 3, Entries.BANDS: 4}
 """Bytes that a slice may come to hold for each byte of these entries. A candidate is 23 times as large as a band; one
 band in six may be shared. Of a text, its name is sent too."""
@@ -67,7 +67,7 @@ def have_verdicts(job: Job) -> bool:
 
 
 def is_whole(path: str) -> bool:
-    """Return whether a file of decisions that an earlier run wrote is as it was written; report a damaged one."""
+    """Return whether a file of decisions from an earlier run exists and is undamaged; report a damaged file."""
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
@@ -77,7 +77,7 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices that keeps each below SLICE_BYTES, even of the largest sort of entries."""
+    """Return the number of slices for which each slice stays below SLICE_BYTES, even for the largest kind of entries."""
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
         if (entries := name.partition("-")[0]) in totals:
@@ -90,7 +90,7 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
 
     Args:
         source: the entries that units wrote, (n,) dtype, by bucket of their key.
-        decision: receives what `decide` returns, by unit.
+        decision: name of the file that gets the answers of `decide`, sorted by unit.
     """
     part, offsets = _from_units(job, source, _slice(number, slices), dtype)
     positions, answers = decide(part, job.curation)
@@ -118,19 +118,19 @@ def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys (n,) KEY that equal an earlier one; answer with their rows."""
+    """Find the keys, (n,) KEY, that equal an earlier key; answer with their rows."""
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands (n,) BAND that several rows share; answer with the bands and rows."""
+    """Find the bands, (n,) BAND, that several rows share; answer with the bands and rows."""
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates (n,) CANDIDATE that resemble an earlier one; answer with row, kept id and similarity."""
+    """Find the candidates, (n,) CANDIDATE, that resemble an earlier candidate; answer with row, kept id, similarity."""
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
     answers = np.empty(len(dropped), near.DROPPED)
@@ -188,17 +188,17 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members (n,) MEMBER whose text occurs more than once; answer with the smallest name of the text."""
+    """Find the members, (n,) MEMBER, whose text occurs more than once; answer with the smallest name of that text."""
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members (n,) MEMBER whose name is not the smallest of their text; answer with the smallest."""
+    """Find the members, (n,) MEMBER, whose name is not the smallest name of their text; answer with the smallest."""
     return linking.replies(part, to_all=False)
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether the iteration before had no replies."""
+    """Return whether there were no replies in the previous iteration."""
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
@@ -236,7 +236,7 @@ def count_together(job: Job, _: int, slices: int) -> None:
 
 
 class Together(NamedTuple):
-    """Numbers of a run's kept rows, of their groups, and of the rows whose group is too large to be held out."""
+    """The numbers of a run's kept rows, of their groups, and of the rows whose group is too large to be held out."""
 
     rows: int
     groups: int
@@ -325,7 +325,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write how many of its documents each unit keeps, so that all units together keep the first ones."""
+    """Write, for each unit, the number of its documents to keep, so that all units together keep the first `limit`."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
@@ -335,7 +335,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
 
 
 def are_kept(verdicts: np.ndarray) -> np.ndarray:
-    """Return which verdicts (n,) uint8 are on documents that stay, on either side, (n,) bool."""
+    """Return the mask of the verdicts, (n,) uint8, on documents that are kept, held out or not: (n,) bool."""
     return np.isin(verdicts, (KEEP, HELD_OUT))
 
 
@@ -353,7 +353,7 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
-    """Return the rows of a unit that are near-duplicates, and what they resemble, (n,) `near.DROPPED`, ascending.
+    """Return the near-duplicates among a unit's rows, each with the document it resembles: (n,) `near.DROPPED`, ascending.
 
     Raises:
         PipelineError: the file is missing or damaged.

@@ -6,8 +6,8 @@
 A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
 from each of many files. Memory holds that range alone, and Beam passes no entry on.
 
-A unit's result holds the hashes of its files. The files of decisions end with their own (`common.sealed.seal_bytes`),
-which a run that continues verifies before it takes them for done.
+A unit's result holds the hashes of its files. A file of decisions ends with its own hash (`common.sealed.seal_bytes`),
+which a continued run verifies before it counts the decision as made.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file: the entries (n,) by destination (n,) int64, otherwise in their order."""
+    """Return the content of a file: the entries, (n,), stably sorted by their destinations, (n,) int64."""
     index = bounds(np.bincount(destinations, minlength=num_destinations))
     return index.astype(INDEX).tobytes() + entries[np.argsort(destinations, kind="stable")].tobytes()
 

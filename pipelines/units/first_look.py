@@ -1,9 +1,10 @@
-"""A look at the first records before the work: a wrong field, format or encoding ends the run in seconds.
+"""Check the first records before the work starts: a wrong field, format or encoding ends the run in seconds.
 
     inputs, spread over all of them -> their first records -> the kind's check -> an error if the run would fail
 
 Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
-records may be unlike the others, so a few bad ones do not end the run here, even if as many would at its end.
+records may not be typical. The run therefore ends here only if most of them are bad, all lack the fields, or too many
+are not UTF-8; `--max-bad-fraction` is applied at the end of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ def check_first(
 
     Args:
         check: raises RecordError for a record that is bad.
-        most_bad: part of the records that may be bad.
+        most_bad: fraction of the records that may be bad (`--max-bad-fraction`).
 
     Raises:
         PipelineError: most of them are bad, all lack the fields of a row, or too many are not UTF-8; or a file is

@@ -47,7 +47,7 @@ def check_known(root: str, unknown: Mapping[str, str], expected: str, are_skippe
     """Raise PipelineError for files of unknown type, unless they are skipped.
 
     Args:
-        unknown: by name, what a file is and what to do with it, or "".
+        unknown: name of a file -> a text that says what the file is and what to do with it, or "".
     """
     if unknown and not are_skipped:
         names = sorted(unknown, key=lambda name: (not unknown[name], name))

@@ -32,7 +32,7 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
-"""The folders of lists of examples that a unit may write, beside its shards, and that a finished dataset keeps."""
+"""The folders for lists of examples that a unit may write in addition to shards; a finished dataset keeps them."""
 Entries = StrEnum(
     "Entries",
     "HEADS KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE "
@@ -111,11 +111,11 @@ class Job:
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name of the file with entries of this sort of a unit, or of a slice of the key space."""
+        """Return the name of the file with this kind of entries, for a unit or for a slice of the key space."""
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
     def entries_path(self, entries: str, number: int) -> str:
-        """Return the path of the file with entries of this sort of a unit, or of a slice of the key space."""
+        """Return the path of the file with this kind of entries, for a unit or for a slice of the key space."""
         return self.path(self.entries_name(entries, number))
 
     def path(self, name: str) -> str:
@@ -127,7 +127,7 @@ class Job:
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of a unit's result: its final one, or its first stage's (STAGED)."""
+        """Return the path of a unit's final result, or of the result of its first stage (STAGED)."""
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod
@@ -157,12 +157,12 @@ class UnitResult:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """Return the content of the file for a unit of the plan with this hash."""
+        """Return the content of the result file, for a unit of the plan with this hash."""
         return seal({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
-        """Read a result; raise ValueError if it is damaged, or belongs to another unit or plan."""
+        """Read a result; raise ValueError if it is damaged, or belongs to a different unit or plan."""
         record = unseal(data)
         if (record.get("plan"), record.get("unit")) != (plan, unit):
             raise ValueError("the result of another unit or plan")
@@ -180,7 +180,7 @@ def done_units(folder: str, stage: str = DONE) -> set[int]:
 
 
 def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
-    """Return a unit's result; None if it is damaged or belongs to another unit or plan."""
+    """Return a unit's result; None if it is damaged, or belongs to a different unit or plan."""
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:

@@ -1,10 +1,10 @@
 """Keys by which examples of different units are compared: the whole example, or each of its texts.
 
-Texts are compared as `common.same_text` says: the worker attaches the hashes of an example's texts to its batch
-(`pipelines.attached`). The key of an example is 127 bits of them. The examples of a kind that attaches none, such as
-images, are compared by 127 bits of two hashes: the id, and a sum of hashes of the tokens with their positions. (Without
-tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the
-sum covers those that every example has, and so not the views of a sentence.
+Texts are compared in the form of `common.same_text`: the worker attaches the hashes of an example's texts to its batch
+(`pipelines.attached`). The key of an example is 127 bits of these hashes. A kind that attaches none, such as images, has
+keys of 127 bits from two hashes: the id, and a sum of hashes of the tokens with their positions. (Without tokens the id
+alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the sum covers only
+the columns that every example has, which leaves out the views of a sentence.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,9 @@ ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
-    """Return the hashes that assign examples to training or to the held-out part, (n,) uint64 of ID_BITS: the hash of
-    each example's text, or without hashes its id.
+    """Return the hashes that assign examples to training or to the held-out part, (n,) uint64 with ID_BITS bits.
+
+    They are the hashes of the examples' texts, or the ids if there are no such hashes.
     """
     if hashes is None:
         ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)
@@ -55,7 +56,7 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash for each row of hashes (n, texts) uint64, (n,) uint64; with one text, that text's hash."""
+    """Combine the hashes of each row, (n, texts) uint64, into one, (n,) uint64; a single hash stays as it is."""
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     mixed: np.ndarray = keyed.mix(*hashes.view(np.int64).T).view(np.uint64)
@@ -92,7 +93,7 @@ def token_hashes(lists: Ragged) -> np.ndarray:
 
 
 def repeats(entries: np.ndarray) -> np.ndarray:
-    """Return the ascending positions of the keys (n,) KEY that equal an earlier one."""
+    """Return the ascending positions of the keys, (n,) KEY, that equal an earlier key."""
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
     is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
     return np.sort(order[~is_first])

@@ -1,9 +1,9 @@
 """Ownership of files in the output folder of a run that wrote no shard, for example because of a misspelled field.
 
-When the user runs the corrected command, these files are removed, and never any others. A file belongs to such a run if
-its name and its content show it: the plan was written by a run, a result belongs to that plan, and resources and lists
-have the hashes that the plan and the results record. Decisions have no hash; they are recognized by their name and
-their folder next to that plan.
+When the user runs the corrected command, only the files of that run are removed. A file belongs to it if its name and
+content show so: the plan was written by a run, a result belongs to that plan, and resources and lists have the hashes
+that the plan and the results record. Decisions have no hash; they are recognized by their name and by their folder next
+to that plan.
 """
 
 import json

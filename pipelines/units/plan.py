@@ -33,7 +33,7 @@ LEAST_UNIT_BYTES = 4_000_000
 MEDIA_UNITS = 64
 """Units of images or clips by default: enough for many processes, few enough for large shards."""
 MANY_UNITS = 40_000
-"""The number of units from which the default size of a unit grows: decisions read a piece of every unit's keys."""
+"""Maximum number of units of the default size. Larger inputs get larger units, as decisions read every unit's keys."""
 EXPANSION = 3
 """Typical ratio of the size of text to its compressed size."""
 UNKNOWN = "unknown"
@@ -58,7 +58,7 @@ class Unit:
         return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
     def elsewhere(self) -> "Unit":
-        """Return the unit for a worker that sees the inputs on another file system, where they have another status."""
+        """Return the unit without file statuses, for a worker that sees the inputs on a different file system."""
         inputs = [dataclasses.replace(piece.input, status=None) for piece in self.pieces]
         pieces = zip(self.pieces, inputs, strict=True)
         return Unit(self.number, tuple(dataclasses.replace(piece, input=entry) for piece, entry in pieces))
@@ -96,10 +96,10 @@ def describe(
     Args:
         files: sizes by name under `root`.
         named: paths that the user names directly; they must be of a known type.
-        statuses: what the file system says of them, by name.
+        statuses: name of a file -> its status in the file system.
 
     Raises:
-        PipelineError: a file is of unknown type, or cannot be read as its type.
+        PipelineError: a file is of unknown type, or cannot be read in the format that it seems to have.
     """
     describing = {name: known for known in built_in().values() for name in known.descriptions(files)}
     unknown = dict[str, str]()
@@ -177,7 +177,7 @@ def make_plan(
     """Make the plan for these inputs.
 
     Args:
-        fingerprint: what shapes the data besides the inputs: `options`, and further entries of the kind.
+        fingerprint: everything, inputs aside, that determines the data: `options`, and further entries of the kind.
         unit_bytes: size of a unit; None gives 128 MB, more for corpora of over 5 TB, and less for a small number of
             images or audio clips.
         whole: files are not cut.
@@ -220,8 +220,9 @@ def sha256_of(plan: bytes) -> str:
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether the content of a plan.json was written by a run, of this version or another: its fingerprint holds
-    the hash of its inputs.
+    """Return whether a run of any version wrote this content of a plan.json.
+
+    If so, its fingerprint holds the hash of its inputs.
     """
     try:
         plan = orjson.loads(data)

@@ -35,8 +35,8 @@ class Round:
         work: does the work of an element; a repetition writes the same files.
         output: returns the path of the file that an element writes last.
         elements_of: returns the number of elements, from the job and the number of slices.
-        decides: whether it is only needed until all units have their verdicts.
-        is_over: returns whether earlier rounds have made it unnecessary.
+        decides: whether the round is needed only until all units have their verdicts.
+        is_over: returns whether earlier rounds have made this round unnecessary.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Round:
     is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
-        """Return the elements that remain to be done: they have no output, or a damaged one."""
+        """Return the elements that remain to be done because their output is missing or damaged."""
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)

@@ -3,9 +3,9 @@
     records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected,
     _excluded -> _done
 
-If the decision on a document depends on others (`decisions`), there are two stages: the first writes to `_staged`, the
-second reads from there once the verdicts are known. The spool of a local output folder is inside it, under a temporary
-name that a later run removes: a shard on the same disk is published by renaming it.
+If the decision on a document depends on other documents (`decisions`), there are two stages: the first writes to
+`_staged`, the second reads from there once the verdicts are known. The spool for a local output folder is inside that
+folder, under a temporary name that a later run removes, so that a shard can be published by renaming it.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class _Collected:
         self.last_chunk = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Collect the examples of a batch; return it as it is to be written."""
+        """Collect the data of a batch; return the batch to write, without attached columns."""
         batch, hashes = detach(batch, HASHES)
         batch, groups = detach(batch, GROUPS)
         batch, sketches = detach(batch, minhash.COLUMN)
@@ -241,7 +241,7 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 
 
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield the dropped examples of a unit, and the ids of those that they resemble, as JSON lines."""
+    """Yield the dropped examples of a unit as JSON lines, each with the id of the kept example that it resembles."""
     found = iter(decisions.near_duplicates(job, unit))
     for batch in dropped:
         named = [name for name in ("source", "id") if name in batch.schema.names]
@@ -250,7 +250,7 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
 
 
 def _with_sides(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield batches as they are to be written, each with the mask of its held-out examples, (n,) bool."""
+    """Remove the column of text hashes from each batch; yield the batch, and the mask of its held-out examples."""
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))

@@ -32,7 +32,7 @@ from clearspan.shards.manifest import SHARD_NAME, ManifestError
 
 FOLDER = ".update"
 SECOND = planning.MAX_UNITS // 2
-"""The number of the first shard in every second version of the dataset."""
+"""The number of the first shard in every second state of the dataset: numbers start at 0 and here alternately."""
 ASIDE, ASIDE_DONE = ".replaced", ".replaced-all"
 """In FOLDER: what step 3 replaces, and a file that says that all of it has been moved there."""
 OF_INPUTS = ("unit_bytes",)
@@ -50,10 +50,10 @@ def first_shard(folder: str) -> int:
 
 
 def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
-    """Return whether the output folder holds a finished dataset of other inputs.
+    """Return whether the output folder holds a finished dataset of different inputs.
 
     Raises:
-        PipelineError: it cannot be updated, or other options made it.
+        PipelineError: the dataset cannot be updated, or was made with different options.
     """
     if job.curation.holdout_fraction:
         raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
@@ -106,7 +106,7 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
 
 def begin(folder: str, plan: bytes) -> Path:
-    """Return the folder of the run on the new inputs, without what another plan left there."""
+    """Return the folder of the run on the new inputs, after removing files that a different plan left there."""
     beside = Path(folder, FOLDER)
     path = beside / planning.NAME
     if beside.exists() and not (path.exists() and path.read_bytes() == plan):
@@ -133,7 +133,7 @@ def settle(folder: str) -> None:
 
 
 def replace(folder: str) -> None:
-    """Let the finished run in FOLDER take the dataset's place. A repetition after a kill does what is left."""
+    """Replace the dataset by the finished run in FOLDER. Called again after a kill, complete the remaining steps."""
     target, beside = Path(folder), Path(folder, FOLDER)
     manifest = Manifest.load(str(beside))
     for shard in manifest.shards:

@@ -3,7 +3,8 @@
     image   ──> linear ──┐ unit length,
                          ├ 1,000-d       ──> images ranked for each caption, captions for each image
     caption ──> linear ──┘
-    margin loss: a pair's product must exceed those with 30 other captions and 30 other images by 0.2
+    margin loss: the cosine of a matching pair must exceed by 0.2 the image's cosines with 30 other captions, and the
+                 caption's cosines with 30 other images
 
 COCO's 566,000 captions take hours on a CPU: use a GPU.
 """

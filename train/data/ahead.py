@@ -1,4 +1,4 @@
-"""Copy micro-batches to the device ahead of time: the next one is copied while the current one is computed."""
+"""Copy micro-batches to the device ahead of time: the next micro-batch is copied while the current one is computed."""
 
 from collections.abc import Generator, Iterator
 
@@ -10,10 +10,10 @@ from clearspan.train.data.feed import FeedState, MicroBatch
 def copied_ahead(
     batches: Iterator[tuple[MicroBatch, FeedState]], device: torch.device
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
-    """Yield the same micro-batches and states, on the device; endless. Closing the generator closes `batches`.
+    """Yield the micro-batches and states of `batches`, endlessly, with the micro-batches on the device.
 
-    On CUDA a separate stream copies each micro-batch from pinned memory while the one before it is computed; neither
-    the host nor the computing kernels wait for the copy.
+    Closing this generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned memory while
+    the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.
     """
     copying = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
 

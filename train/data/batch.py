@@ -15,7 +15,7 @@ from clearspan.common.ragged import Ragged
 from clearspan.train.model.packing import Sequences, TokenSlices
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
-"""n examples' values on the host: token lists, numbers (n, ...), or, in shards only, encoded files, texts, and
+"""A column on the host, for n examples: token lists; numbers, (n, ...); or, only in shards, encoded files, texts, and
 spectrograms (frames, 128) of any length.
 """
 Columns = dict[str, Column]
@@ -28,10 +28,10 @@ class Rows:
 
     Attributes:
         dataset: the dataset's name in the recipe.
-        columns: the columns as they are in the shards.
-        ids: (n,) int64.
-        peer: `peer(row, uniform)` returns id and columns of another example of the row's micro-batch, of any rank. The
-            same number in [0, 1) gives the same example, whatever the number of ranks.
+        columns: the columns of the shards.
+        ids: the ids of the examples, (n,) int64.
+        peer: `peer(row, uniform)` returns the id and the columns of a different example in the row's micro-batch, on
+            any rank. The same `uniform`, in [0, 1), gives the same example, whatever the number of ranks.
     """
 
     dataset: str
@@ -75,7 +75,7 @@ class TokenLists:
         return self.offsets.diff()
 
     def slices(self, max_tokens: int) -> TokenSlices:
-        """Return the lists, each cut at `max_tokens` tokens."""
+        """Return the lists as slices, each cut to at most `max_tokens` tokens."""
         return TokenSlices(self.values, self.offsets[:-1], self.lengths.clamp(max=max_tokens))
 
 
@@ -100,11 +100,12 @@ class Batch:
         return _of_type(Tensor, self.columns[name])
 
     def sequences(self, name: str, keys: Tensor, max_tokens: int) -> Sequences:
-        """Return a column of token lists as a block of a request.
+        """Return a column of token lists as a block of sequences for a `Request`.
 
         Args:
-            keys: (B,) int64, a randomness key a sequence (`Setting.sequence_keys`).
-            max_tokens: where to cut a sequence, in tokens without special tokens, at most the encoder's capacity.
+            keys: the random key of each sequence, (B,) int64 (`Setting.sequence_keys`).
+            max_tokens: the length to cut sequences to, in tokens without special tokens; at most the encoder's
+                capacity.
         """
         return Sequences(self.lists(name).slices(max_tokens), keys)
 
@@ -130,7 +131,7 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Return the batch with every tensor changed; a tensor that several objectives share is changed once."""
+        """Return the batch with `change` applied to every tensor, once if several objectives share the tensor."""
         changed: dict[int, TokenLists | Tensor] = {}
         for column in self.columns.values():
             if id(column) in changed:

@@ -1,4 +1,4 @@
-"""Read several datasets side by side: each has its own stream, and a step takes a batch from every one.
+"""Read several datasets side by side: each dataset has a stream, and a step takes a batch from every stream.
 
 A dataset that ends starts its next epoch independently of the others. The epochs of the run are the epochs of the
 primary dataset. The state holds the states of all streams.
@@ -16,14 +16,14 @@ MicroBatch = dict[str, Batch]
 FeedState = dict[str, StreamState]
 """The position of each dataset's next batch."""
 MANY_TIMES = 10
-"""A run that reads the primary dataset more often than this says so."""
+"""Number of epochs of a dataset above which the user is told."""
 
 
 class Feed:
-    """The streams of a run, by the recipe's names of the datasets.
+    """The streams of a run, by the names of the datasets in the recipe.
 
     Args:
-        primary: the dataset whose epochs are the run's; "": the first.
+        primary: the dataset whose epochs count as the epochs of the run; "": the first dataset.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], primary: str = "") -> None:
@@ -35,15 +35,15 @@ class Feed:
         return self.streams[self.primary].steps_per_epoch
 
     def epochs(self, state: FeedState) -> dict[str, float]:
-        """Return each dataset's number of epochs, with the fraction of the current one."""
+        """Return the number of epochs read from each dataset, including the fraction of the current epoch."""
         return {
             name: state[name].epoch + state[name].position / stream.dataset.num_examples
             for name, stream in self.streams.items()
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a line for each dataset that `total` steps read more than `MANY_TIMES`, and for each but the primary
-        one that they do not read once.
+        """Return a line for each dataset that `total` steps read more than `MANY_TIMES` times, and for each dataset except
+        the primary one that they do not read exactly once.
         """
         times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
         return [
@@ -58,12 +58,13 @@ class Feed:
     def prefetched(
         self, state: FeedState, columns: Mapping[str, list[str]], collate: Callable[[Rows], Mapping[str, Columns]]
     ) -> Iterator[tuple[MicroBatch, FeedState]]:
-        """Yield micro-batches from a state on, each with the state after its step; endless. Every dataset has a thread,
-        which is at most one step and one batch ahead.
+        """Yield micro-batches endlessly, starting at `state`, each with the state after its step.
+
+        Every dataset has a thread, which is at most one step and one batch ahead.
 
         Args:
-            columns: the shards' columns to read, by dataset.
-            collate: returns each objective's columns for a rank's rows; called in the dataset's thread.
+            columns: dataset -> the shards' columns to read.
+            collate: returns the columns of each objective for a rank's rows; called in the dataset's thread.
 
         Raises:
             StreamError, ShardError: see `ExampleStream.batches`.

@@ -1,4 +1,4 @@
-"""Rows with several texts of one sort: columns such as negative, negative_1, ...; a step draws some of them."""
+"""Rows with several positives or negatives, in columns such as negative, negative_1, ...; a step draws some of them."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from clearspan.shards import keyed
 
 
 def drawn(columns: Sequence[Ragged], keys: np.ndarray, count: int) -> list[Ragged]:
-    """Return `count` columns of n texts, each row's drawn without replacement from the texts that it has.
+    """Return `count` columns of n texts. The texts of a row are drawn without replacement from the texts that it has.
 
-    A row with fewer texts has empty lists in the last columns. The columns themselves are returned if there are no more
-    of them than `count`.
+    A row with fewer texts has empty lists in the last columns. If there are no more than `count` columns, they are
+    returned unchanged.
 
     Args:
-        columns: one or more, n lists each; an empty list is no text.
-        keys: (n,) int64, the randomness keys of the rows (`Setting.keys`).
+        columns: one or more columns of n token lists each; an empty list means that the row lacks this text.
+        keys: the random keys of the rows, (n,) int64 (`Setting.keys`).
     """
     if len(columns) <= count:
         return list(columns)

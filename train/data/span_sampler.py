@@ -69,7 +69,7 @@ class SpanConfig:
 
     @property
     def distance(self) -> int:
-        """The smallest distance from an anchor's end to the next one's start, in tokens."""
+        """The minimum distance from the end of an anchor to the start of the next anchor, in tokens."""
         if self.placement == "grid":
             return self.max_span
         return 512 if self.min_distance is None else self.min_distance
@@ -92,13 +92,13 @@ class SpanConfig:
         return self.smallest_shrunk if shrinks else self.required_tokens
 
     def anchor_moments(self) -> tuple[float, float]:
-        """Return mean and variance of one document's anchor tokens."""
+        """Return the mean and the variance of the number of tokens in one document's anchors."""
         mean, variance = _beta_moments(self.anchor_beta)
         width = self.max_span - self.min_span
         return self.num_anchors * (self.min_span + width * mean), self.num_anchors * width**2 * variance
 
     def positive_moments(self) -> tuple[float, float]:
-        """Return mean and variance of one document's positive tokens."""
+        """Return the mean and the variance of the number of tokens in one document's positives."""
         anchor, anchor_variance = _beta_moments(self.anchor_beta)
         mean, variance = _beta_moments(self.positive_beta)
         width = self.max_span - self.min_span
@@ -110,7 +110,7 @@ class SpanConfig:
         return self.num_anchors * count * (self.min_span + width * mean), self.num_anchors * width**2 * spread
 
     def length_moments(self) -> tuple[float, float]:
-        """Return mean and variance of one document's sampled tokens, over all its anchors and positives."""
+        """Return the mean and the variance of the number of tokens in one document's anchors and positives together."""
         (mean, variance), (more, spread) = self.anchor_moments(), self.positive_moments()
         if self.positives == "subsuming":  # positives grow with their anchor: add twice the covariance
             covariance = self.num_positives * _beta_moments(self.positive_beta)[0] * _beta_moments(self.anchor_beta)[1]
@@ -141,7 +141,7 @@ def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
 
 
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
-    """Return Beta(a, b) draws, one a key: keys (...) int64 -> (...) float64.
+    """Return one Beta(a, b) draw per key: keys (...) int64 -> (...) float64.
 
     For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniforms. Otherwise it is the inverse
     distribution function on a table: linear within each of 4,096 steps, a power function in the first and last step.
@@ -182,8 +182,8 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
 def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
     """Return the block of each anchor, drawn as in the published sampler: (B, A) int64.
 
-    An anchor takes one of the remaining blocks; it and its neighbors among these are removed. If fewer blocks remain
-    than the square of the number of anchors to place, the anchor takes the first or the last one.
+    An anchor takes one of the remaining blocks; this block and its neighbors are then removed. If fewer blocks remain
+    than the square of the number of anchors to place, the anchor takes the first or the last remaining block.
 
     Args:
         keys: (B,) int64.
@@ -218,9 +218,10 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     """Draw the spans of a batch of documents.
 
     Args:
-        lengths: (B,) int64, document lengths in tokens. Below `required_tokens`, spans and distances shrink in
-            proportion (`short_documents: shrink`; the stream has applied `error` and `skip` before).
-        keys: (B,) int64, a randomness key a document.
+        lengths: (B,) int64, document lengths in tokens. In documents shorter than `required_tokens`, spans and
+            distances shrink in proportion (`short_documents: shrink`; with `error` and `skip`, the stream never yields
+            such documents).
+        keys: (B,) int64, the random key of each document.
         capacity: the longest span that the encoder takes, in tokens without special tokens; longer draws are cut.
     """
     shape = (len(lengths), config.num_anchors)

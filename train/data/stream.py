@@ -6,13 +6,13 @@
                                                                               key (seed, dataset, epoch, window)
     4. step         the next B examples of that order; an epoch's last examples, fewer than B, are dropped
     5. micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
-    6. rank         its part, 1 / R, of each micro-batch; with `whole`, of the step, which it cuts into micro-batches
-    7. collation    the objectives' columns for that part, made on the host, e.g. views
+    6. rank         its share, 1 / R, of each micro-batch; with `whole`, its share of the step, cut into micro-batches
+    7. collation    the objectives' columns for that share, made on the host, e.g. views
 
-State is (epoch, position): the number of examples passed in that epoch, skipped ones included. Every rank decodes every
-window, since a shard decodes far faster than it trains, and gathers its part. So nothing depends on ranks or workers,
-and a resumed run reads no window before the one it needs. A thread decodes and collates ahead; its examples count as
-not consumed.
+State is (epoch, position), where position is the number of examples passed in that epoch, skipped examples included.
+Every rank decodes every window, because decoding is far faster than training, and takes its share of the examples. So
+nothing depends on ranks or workers, and a resumed run skips the windows before its position. A thread decodes and
+collates ahead; examples in its queue are not yet counted in the position.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class StreamError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class StreamState:
-    """The position of the next batch: epoch, and examples passed in it."""
+    """The position of the next batch: the epoch, and the number of examples passed in it."""
 
     epoch: int = 0
     position: int = 0
@@ -55,11 +55,11 @@ class ExampleStream:
     Args:
         name: the dataset's name in the recipe.
         batch_size: examples of a step over all ranks; a multiple of ranks x micro-batches.
-        min_tokens: the shortest example allowed. Shorter ones are an error, or skipped with `skip_short`; `num_short`
-            counts them.
+        min_tokens: the minimum length of an example. A shorter example is an error, or is skipped with `skip_short`;
+            `num_short` counts them.
         measured: the column whose lengths are compared with `min_tokens`.
-        micro_batches: micro-batches of a step; a batch is one rank's part of one.
-        whole: whether the examples of a step are contrasted together, as with gradient caching: a rank then has the
+        micro_batches: the number of micro-batches of a step; a batch is one rank's share of a micro-batch.
+        whole: whether all examples of a step are contrasted together, as with gradient caching. A rank then has the
             same examples in the same order for any number of micro-batches.
         share: the fraction of the examples to read, chosen by their ids.
 
@@ -106,12 +106,13 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """Return the number of examples in an epoch: of the dataset's share, the ones that are long enough."""
+        """Return the number of examples in an epoch: those in the dataset's share that are long enough."""
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """Return the number of examples in the share, and how many of these are too short. Only shards for which the
-        manifest does not tell are read.
+        """Return the number of examples in the share, and the number of these that are too short.
+
+        A shard is read only if its entry in the manifest is not enough to count them.
         """
         shared = short = 0
         for shard in self.dataset.shards:
@@ -148,11 +149,11 @@ class ExampleStream:
     def batches(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Yield batches from a state on, `micro_batches` a step, each with the state after its step; endless.
+        """Yield batches endlessly, starting at `state`, each with the state after its step; a step has `micro_batches`.
 
         Args:
             columns: the shards' columns to read.
-            collate: returns each objective's columns for a rank's rows of a step.
+            collate: returns the columns of each objective for a rank's rows of a step.
 
         Raises:
             StreamError: an example is too short, without `skip_short`.
@@ -185,7 +186,7 @@ class ExampleStream:
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """Return this rank's rows of a step in one piece: few large columns cost far less than many small ones."""
+        """Return this rank's rows of a step with concatenated columns: large columns cost far less than many small ones."""
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
         firsts = range(self.rank * each, len(rows), together)
@@ -209,7 +210,7 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (order, window) of an epoch from a position on; windows before it are not read."""
+        """Yield (order, window) for the windows of an epoch from a position on; earlier windows are not read."""
         shards = self.dataset.shards
         permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
         for start in range(0, len(shards), self.shuffle_shards):
@@ -243,7 +244,7 @@ class ExampleStream:
 
 
 class _Window:
-    """A window: decoded record batches as one indexable list of examples, without a copy of their tokens."""
+    """A window of shards: decoded record batches as one indexable list of examples, without copying their tokens."""
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
@@ -263,28 +264,28 @@ class _Window:
 
 
 def in_share(ids: np.ndarray, share: float) -> np.ndarray:
-    """Return which examples belong to a share of a dataset, (n,) bool, decided by ids (n,) int64 alone."""
+    """Return the mask of the examples that belong to a share of a dataset, (n,) bool; it depends only on their ids."""
     draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
     inside: np.ndarray = draws < share * 2.0**53
     return inside
 
 
 def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of a batch; of empty lists if a held-out part has no such texts, such as hard negatives."""
+    """Return a column of a batch; a column of empty lists if the batch lacks it, such as hard negatives when held out."""
     if name in batch.schema.names:
         return batch.column(name)
     return pa.array([[]] * batch.num_rows, batch.column("tokens").type)
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
-    """Return a column in a form that rows can be taken from quickly."""
+    """Return a column in a form from which rows can be selected quickly."""
     if pa.types.is_list(column.type) and not is_array(column.type):
         return Ragged.from_arrow(column)
     return column.to_numpy() if pa.types.is_primitive(column.type) else column
 
 
 def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
-    """Return the values of these rows, in their order."""
+    """Return the values of a column for these rows, in the order of `rows`."""
     values = [window.value(name, row) for window, row in rows]
     stored = rows[0][0].columns[name][0]
     if isinstance(stored, Ragged):

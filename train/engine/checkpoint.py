@@ -72,7 +72,7 @@ class Checkpoints:
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
         self.latest: list[tuple[str, str | None]] = []
-        """(tag, tag of the best by then) of the last two checkpoints that this process saved or resumed from."""
+        """(tag, tag of the best checkpoint so far) for the last two checkpoints that this process saved or resumed from."""
 
     def tags(self) -> list[str]:
         """Return the names of the step folders, newest first."""
@@ -119,7 +119,7 @@ class Checkpoints:
         """Restore the last undamaged checkpoint into the engine, on every rank; return the state saved with it.
 
         Raises:
-            CheckpointError: there is none, or it belongs to another model than the engine's.
+            CheckpointError: there is no undamaged checkpoint, or it belongs to a different model than the engine's.
         """
         tag, best = agreed(self.last)
         self.latest = [(tag, best)]
@@ -135,10 +135,10 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag, tag of the best by then) of the newest undamaged checkpoint; report newer damaged ones.
+        """Return (tag, tag of the best checkpoint so far) of the newest undamaged checkpoint; report damaged newer ones.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no undamaged checkpoint.
         """
         problems: list[str] = []
         for tag in self.tags():
@@ -157,7 +157,7 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def choose(self, name: str | None) -> tuple[str, str]:
-        """Verify and return (name, tag) of checkpoint `last` or `best`; without a name, the best one, else the last.
+        """Verify the checkpoint `last` or `best` and return (name, tag); without a name, take the best, else the last.
 
         Raises:
             CheckpointError: there is no such checkpoint.
@@ -201,7 +201,7 @@ def _verified(folder: Path) -> dict[str, Any]:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint's files, its manifest first. Keep a folder that holds anything else, and a link."""
+    """Delete a checkpoint's files, its manifest first. Do not delete a link, or a folder that holds further files."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):

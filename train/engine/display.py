@@ -49,7 +49,7 @@ class Display:
 
     Args:
         total: the steps of the run.
-        step: the steps done before it was resumed.
+        step: the number of steps done before the run was resumed.
     """
 
     def __init__(self, total: int, step: int, quiet: bool) -> None:
@@ -84,7 +84,7 @@ class Display:
             self.tell(f"step {step:,}/{self.total:,}: {text}{f', {duration(seconds)} to go' if done and left else ''}")
 
     def score(self, step: int | None, scores: Mapping[str, float], best: bool) -> None:
-        """Show the scores of an evaluation; without a step, of the model that training begins with."""
+        """Show the scores of an evaluation; `step` None means the model that training starts from."""
         texts = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
         when = f"after step {step:,}" if step else "before the first step" if step == 0 else "the model as given"
         self.tell(f"{when}: {texts}{', the best so far' if best and step else ''}")

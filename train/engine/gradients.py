@@ -1,4 +1,4 @@
-"""Gradient norms by objective, on request (`training.gradient_norms`): how strongly each one changes the weights."""
+"""Gradient norm of each objective (`training.gradient_norms`): it shows how strongly the objective changes the weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ from clearspan.train.step.requests import Metrics
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
     """Return `OBJECTIVE/grad_norm`: the unclipped gradient norm of each weighted loss on a micro-batch of all ranks.
 
-    This costs a forward pass, and a backward pass for each objective. It leaves alone the gradients that DeepSpeed
-    accumulates and partitions, and the memory of earlier batches. Every rank calls it, with dropout seeded as for
-    training's forward pass.
+    This costs a forward pass, and a backward pass for each objective. It does not change the gradients that DeepSpeed
+    accumulates and partitions, or the memory of earlier batches. Every rank calls it, with dropout seeded as in the
+    forward pass of training.
 
     Args:
         engine: DeepSpeed's engine, over a `Learner`.

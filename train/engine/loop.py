@@ -120,7 +120,7 @@ class Trainer:
         self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
     def resume(self) -> list[str]:
-        """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
+        """Continue from the last checkpoint; return a line for each setting that differs from the run so far.
 
         Raises:
             CheckpointError: there is no checkpoint.
@@ -182,7 +182,7 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: Clock) -> tuple[Metrics, FeedState]:
-        """Make an update for every turn, on the same examples; return (detached metrics of this rank, state after)."""
+        """Make one update per turn, on the same examples; return (detached metrics of this rank, state after the step)."""
         step: list[MicroBatch] = []
         for _ in range(self.recipe.training.gradient_accumulation_steps):
             with clock.waiting():
@@ -191,7 +191,7 @@ class Trainer:
         return merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)}), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """Make the update of a turn, the `number`-th of the step."""
+        """Make the update of a turn, which is the `number`-th turn of the step."""
         training, options = self.recipe.training, self.optimizers[turn]
         fraction = fraction_of_peak(self.step, self.total, options)
         forwards: list[Metrics] = []
@@ -293,14 +293,16 @@ class Trainer:
         return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate_start(self) -> bool:
-        """Evaluate the starting model and the weights before the first step; return true if a figure was finite."""
+        """Evaluate the model that training starts from, and the weights before the first step; return whether a score or
+        loss was finite.
+        """
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))
             self._show(figures, GIVEN, False)
         return self._evaluate() or self.judge.given
 
     def _evaluate(self) -> bool:
-        """Evaluate the weights, log and show the figures; return whether they are the best so far."""
+        """Evaluate the weights, log and show the scores and losses; return whether the weights are the best so far."""
         figures, better = self.judge.judge(self.engine)
         if figures:
             agreed(lambda: self._write(figures))
@@ -308,7 +310,7 @@ class Trainer:
         return better
 
     def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
-        """Show the figures that measure how good a checkpoint is, or with a prefix, the starting model."""
+        """Show the scores of the current weights, or with a prefix, of the model that training starts from."""
         shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
         if self.tracker and shown:
             self.tracker.display.score(None if prefix else self.step, shown, better)
@@ -322,8 +324,9 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _shared_stop(self) -> bool:
-        """Return whether any rank got a signal or ran out of time. Several ranks read the answer of the previous step,
-        so that none waits for this one.
+        """Return whether any rank got a signal or ran out of time.
+
+        Several ranks read the answer that they exchanged in the previous step, so that no rank waits for the others.
         """
         stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:

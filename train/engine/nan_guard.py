@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 
 WATCHED = ("grad_norm", "weights_norm")
-"""Metrics besides the losses that must be finite."""
+"""Metrics that must be finite, in addition to the losses."""
 
 
 def check_finite(metrics: Mapping[str, float], step: int) -> None:
-    """Raise FloatingPointError, which names the metric: a run whose loss is not finite does not recover."""
+    """Raise FloatingPointError for a metric that is not finite: a run whose loss is not finite does not recover."""
     for name, value in metrics.items():
         if (name.endswith("loss") or name.split("/")[0] in WATCHED) and not math.isfinite(value):
             raise FloatingPointError(

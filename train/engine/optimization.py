@@ -45,8 +45,9 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
 def optimizer_groups(
     parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str]
 ) -> list[dict[str, Any]]:
-    """Return an optimizer's parameter groups, none empty: weight decay for matrices, none for vectors.
-    Parts with options of their own follow the rest.
+    """Return the nonempty parameter groups of an optimizer: matrices get weight decay, vectors do not.
+
+    The groups of parts with separate options (`optimizer.embeddings`, `optimizer.heads`) come last.
 
     Args:
         parts: the part of each parameter (`Learner.parts`).
@@ -88,9 +89,9 @@ def build_optimizer(
 
 
 class AlternatingOptimizer(torch.optim.Optimizer):
-    """One optimizer for each turn behind the interface of a single one.
+    """One optimizer per turn, behind the interface of a single optimizer.
 
-    Within `during` it shows and steps the optimizer of that turn, otherwise the first turn's.
+    Within `during(turn)` it exposes and steps the optimizer of that turn, otherwise the optimizer of the first turn.
 
     Args:
         parameters: the parameters that each turn reaches; turns may share parameters.
@@ -98,8 +99,8 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         parts: the part of each parameter.
 
     Attributes:
-        peaks: the highest learning rate of each parameter group, by turn.
-        members: the parameters of each group, by turn; in `param_groups` ZeRO replaces them by one flat tensor.
+        peaks: turn -> the highest learning rate of each parameter group.
+        members: turn -> the parameters of each group; in `param_groups` ZeRO replaces them by one flat tensor.
     """
 
     def __init__(

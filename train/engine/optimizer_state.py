@@ -1,4 +1,4 @@
-"""The optimizer's whole state, as a single rank without ZeRO holds it: the form in every checkpoint.
+"""The optimizer's whole state, in the form that a single rank without ZeRO would hold: every checkpoint has this form.
 
     stage 0      a moment is one tensor a parameter, on every rank                     <- checkpoint
     stage 1, 2   one flat tensor a parameter group, of which each rank holds a part    <- gathered, shared out again
@@ -24,7 +24,7 @@ State = dict[str, Any]
 
 
 def whole_state(engine: Any) -> State:
-    """Return the whole state on rank 0; every rank calls it."""
+    """Return the whole state on rank 0; every rank must call this function."""
     if not engine.zero_optimization():
         return dict(engine.optimizer.state_dict())
     optimizer = engine.optimizer.optimizer
@@ -75,7 +75,7 @@ def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str,
 
 
 def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> list[torch.Tensor]:
-    """Return the moment of each parameter on rank 0, and nothing on the others."""
+    """Return the moment of each parameter on rank 0, and nothing on other ranks."""
     wholes = []
     with _kept(part):
         part.copy_(moment)

@@ -171,10 +171,10 @@ def shifted_hue(image: Image.Image, change: float) -> Image.Image:
 
 @functools.cache
 def color_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Return Pillow's conversions of every 8-bit color, RGB to HSV and HSV to RGB: (2^24,) uint32 each, with the first
-    channel in the lowest byte.
+    """Return lookup tables of Pillow's conversions from RGB to HSV and from HSV to RGB for all 8-bit colors.
 
-    The tables take 128 MB a process, and replace Pillow's two conversions of every view, which dominate its cost.
+    They are (2^24,) uint32 each, with the first channel in the lowest byte of the index and of the value. The tables
+    take 128 MB per process. They replace two Pillow conversions per view, which would dominate the cost of a view.
     """
     tables = np.zeros((2, 256, 256, 256, 4), np.uint8)
 

@@ -68,7 +68,7 @@ class Encoded:
     Args:
         measured: whether the step is logged; if not, only the loss need be computed.
         pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
-        dim: all but the first `dim` components of every vector are 0; 0: the vectors are whole.
+        dim: components of every vector after the first `dim` are set to 0; 0: no component is.
     """
 
     forward: SequenceVectors

@@ -201,7 +201,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def attention_dropout(self) -> float:
-        """The dropout rate of attention weights, whatever its name in the architecture's configuration."""
+        """The dropout rate of attention weights, under any of the names that configurations give it."""
         names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
@@ -293,7 +293,7 @@ class TrainableEncoder(nn.Module):
         return decoder
 
     def mlm_states(self, hidden: Tensor) -> Tensor:
-        """Return what the masked-LM head's last layer takes for selected tokens: (k, h) -> (k, states)."""
+        """Return the inputs of the masked-LM head's last layer for selected tokens: (k, h) -> (k, states)."""
         decoder = self.mlm_decoder
         # Some heads call it inside of a larger module.
         decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
@@ -309,7 +309,7 @@ class TrainableEncoder(nn.Module):
         return hidden
 
     def mlm_head_parameters(self) -> set[str]:
-        """Return the names of the model's parameters outside its base, without those tied to the base's."""
+        """Return the names of the parameters outside the base model, without parameters tied to the base model."""
         if self.model is self.base:
             return set()
         prefix = f"{self.model.base_model_prefix}."
@@ -332,11 +332,18 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return true if pooling and number of layers equal the values of `given`, or if `given` is None."""
+        """Return whether pooling and number of layers are those of the model that training starts from (`given`).
+
+        Without `given`, return true.
+        """
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
-        """Pool like the model that training begins with, for good; the weights are those before the first step."""
+        """Switch permanently to the pooling and the layers after it of the model that training starts from (`given`).
+
+        Drop the masked-LM head if that model has none. The weights are not changed: call this only with the weights
+        before the first step. Without `given`, do nothing.
+        """
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, self.head[: self.given.layers]
             if not self.given.has_mlm_head:
@@ -344,7 +351,10 @@ class TrainableEncoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Pool like the model that training begins with, in this context; the weights are those before step 1."""
+        """Use the pooling and the layers after it of the model that training starts from (`given`), in this context.
+
+        The weights are not changed: enter the context only before the first step.
+        """
         pooling, head = self.pooling, self.head
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, head[: self.given.layers]
@@ -354,7 +364,7 @@ class TrainableEncoder(nn.Module):
             self.pooling, self.head = pooling, head
 
     def drop_mlm_head(self) -> None:
-        """Keep the base model only, if no objective trains the masked-LM head."""
+        """Drop the masked-LM head and keep only the base model; call this if no objective trains the head."""
         self.model, self.new_weights = self.base, []
 
     def _check_packing(self) -> None:

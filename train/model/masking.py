@@ -1,4 +1,4 @@
-"""Mask tokens of a packed batch (Devlin et al. 2019): 80 % of those chosen become the mask, 10 % random, 10 % stay.
+"""Mask tokens of a packed batch (Devlin et al. 2019): of the chosen tokens, 80 % are masked, 10 % random, 10 % kept.
 
 The choice is keyed by the sequence's key and the token's position, so it is the same in any batch.
 """
@@ -43,7 +43,7 @@ class Masked:
 
 
 def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBlocks, Masked]:
-    """Return the batch with some tokens of the block's sequences masked, and which tokens these are."""
+    """Return the batch with some tokens of the block's sequences masked, and the masked tokens (`Masked`)."""
     rows = slice(None)
     if packed.lengths is not None:  # the host knows the block's rows, and draws for these only
         first = sum(packed.lengths[: block.start])

@@ -15,7 +15,7 @@ from clearspan.train.model.losses import nt_xent, unit
 
 
 class Memory(nn.Module):
-    """The last `size` vectors that were contrasted: newest micro-batch first, its anchors before its positives.
+    """The last `size` contrasted vectors: newest micro-batch first, and in it the anchors before the positives.
 
     Rows that are not filled yet are zeros. `size` 0 disables the memory.
     """

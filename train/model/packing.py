@@ -68,7 +68,7 @@ class Patches:
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """N sequences of one modality to encode, with a randomness key each, (N,) int64."""
+    """N sequences of one modality to encode, each with a random key, (N,) int64."""
 
     content: TokenSlices | Patches
     keys: Tensor

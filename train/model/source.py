@@ -41,7 +41,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """Pooling and layers of the model in `model.path`; the encoder of the run may differ.
+    """Pooling and layers of the model in `model.path`, from which the encoder of the run may differ.
 
     Attributes:
         pooling: the pooling that the folder states, else the pooling of the run.
@@ -75,7 +75,7 @@ def read_source(folder: Path) -> ModelSource:
     """Return the contents of a local model folder.
 
     Raises:
-        EncoderError: it is a sentence-transformers folder that is incomplete, or has modules that training cannot keep.
+        EncoderError: the folder is an incomplete sentence-transformers folder, or has modules that training cannot keep.
     """
     listed = read_modules(folder)
     if not listed:

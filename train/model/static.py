@@ -1,8 +1,8 @@
-"""A static encoder: a learned vector for each token, without layers; a text's vector is the mean of its tokens'.
+"""A static encoder: a learned vector for each token, without layers; a text's vector is the mean of its token vectors.
 
     ids (T,) -> table (V, h) -> mean of each sequence (N, h)
 
-It is a transformers model, of the type `static`, so that recipes, checkpoints and `Encoder` treat it as any other one.
+It is a transformers model of the type `static`, so that recipes, checkpoints and `Encoder` treat it like any model.
 The export is sentence-transformers' `StaticEmbedding`: like it, training adds no special tokens and cuts no text.
 Cosine similarity ignores a vector's length, but in a mean a longer vector counts more: a table learns which tokens
 matter. Source: arXiv 2508.03453.

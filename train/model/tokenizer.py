@@ -30,7 +30,7 @@ def load_tokenizer(folder: Path) -> Any:
     """Return the transformers tokenizer of a folder. A bare tokenizer.json gets special tokens by their usual names.
 
     Raises:
-        EncoderError: the folder holds no tokenizer, or its files are not a tokenizer's.
+        EncoderError: the folder holds no tokenizer, or the files of the tokenizer cannot be read.
     """
     files = check_tokenizer_files(folder)
     with refusing(f"{folder}: no usable tokenizer"):

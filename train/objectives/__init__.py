@@ -56,7 +56,7 @@ def is_type(name: str) -> bool:
 
 @functools.cache
 def objective_class(type_: str) -> type[Objective]:
-    """Return the class of a built-in type, or the one that `module:Class` names.
+    """Return the class of a built-in type, or the class that `module:Class` refers to.
 
     Raises:
         PluginError: there is no such class, or it does not meet the contract.
@@ -81,8 +81,8 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
     """Return an objective of a recipe; `earlier` are the recipe's objectives before it.
 
     Raises:
-        ValueError: it lacks what it needs: a mask token, a column of the shards, another objective; the message begins
-            with the objective's name.
+        ValueError: something that the objective needs is missing, such as a mask token, a column of the shards, or
+            another objective. The message begins with the objective's name.
     """
     type_ = config.type or setting.name
     try:
@@ -97,7 +97,7 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
 
 
 def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
-    """Raise ValueError for the first column that the shards lack; `needed` maps a column to what needs it."""
+    """Raise ValueError for the first column that the shards lack; `needed` maps a column to the option that needs it."""
     columns = setting.sample.schema.names if setting.sample is not None else needed
     for column, option in needed.items():
         if column not in columns:

@@ -127,7 +127,7 @@ class ClearConfig(NTXentConfig):
 
 
 def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
-    """Raise ValueError if the manifest says that the stored views are of another augmentation than the recipe's."""
+    """Raise ValueError if the stored views were made with a different augmentation than the recipe asks for."""
     stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
     if not stored:
         return
@@ -159,10 +159,10 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return the recipe's synonyms, or else those that the shards' views were made with.
+    """Return the synonyms that the recipe names, or else the synonyms with which the shards' views were made.
 
     Raises:
-        ValueError: there are neither, or the recipe's file is not a synonym file.
+        ValueError: there are no synonyms, or the recipe's file is not a synonym file.
         ShardError: the shards' file is missing, or differs from the one that the manifest names.
     """
     if config.synonyms:
@@ -288,7 +288,7 @@ class Clear(ContrastiveObjective):
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
-        """Mean and variance of a view's tokens: a sentence's, times the ratio that a sample of the shards gives."""
+        """Mean and variance of the number of tokens in a view: the sentences' moments, scaled by `_ratio`."""
         mean, variance = self.setting.length_moments()
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
@@ -301,7 +301,7 @@ class Clear(ContrastiveObjective):
         return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
 
     def _ratio(self) -> float:
-        """Return the ratio of a view's length to its sentence's, in tokens."""
+        """Return the mean ratio of a view's length to its sentence's length, in tokens."""
         batch = self.setting.sample
         if batch is None:
             return 1.0

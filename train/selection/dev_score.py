@@ -31,18 +31,18 @@ from clearspan.train.model.embedding import encode_texts
 from clearspan.train.step.learner import Learner
 
 MOST_LOOKED_AT = 50_000
-"""Most texts of a dataset among which hard ones are looked for."""
+"""Maximum number of a dataset's texts that are searched for hard texts."""
 DevScore = Callable[[Learner], float]
 """Function of a learner; higher is better."""
 Encoded = Callable[[str], Encode]
-"""Function of a prompt that returns what encodes texts with it."""
+"""Function of a prompt that returns an encoder of texts with this prompt."""
 
 
 def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool) -> DevScore | None:
-    """Return what scores the encoder on `eval_data` during training, or None without it.
+    """Return the function that scores the encoder on `training.eval_data`; None if that key is empty.
 
     Raises:
-        RecipeError: there are no held-out texts, or the data cannot be read, or all pairs have the same score.
+        RecipeError: there are no held-out texts, the data cannot be read, or all pairs have the same score.
     """
     data = recipe.training.eval_data
     if not data:
@@ -60,7 +60,7 @@ def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, q
 
 
 def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
-    """Return the score on scored pairs."""
+    """Return the function that scores an encoder on pairs with scores."""
     pairs = read_stsb_dev(data)
     if len(set(pairs.gold)) < 2:
         raise DataError(
@@ -70,7 +70,7 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 
 
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
-    """Return the score on the held-out texts."""
+    """Return the function that scores an encoder on the held-out texts."""
     held = {name: (data.path, data.validation) for name, data in recipe.data.items() if data.validation}
     folders = [both for name, both in held.items() if datasets[name].kind.has_tokens]
     if not folders:
@@ -89,7 +89,7 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
 
 
 def picking(path: str, validation: str, most: int) -> RetrievalSet:
-    """Return the queries that pick checkpoints of a dataset, at most `most` / 2, among at most `most` of its texts.
+    """Return the queries by which checkpoints are chosen, at most `most` / 2, and the texts to rank, at most `most`.
 
     Args:
         path, validation: folders of the training part and of the held-out part.

@@ -16,7 +16,7 @@ from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOutExamples
 
 SHOWN = (DEV, f"{PREFIX}loss")
-"""The figures that measure how good a checkpoint is."""
+"""The metrics that measure how good a checkpoint is."""
 
 
 class Judge:
@@ -28,10 +28,10 @@ class Judge:
         held_out: examples that training leaves out; their losses are logged.
 
     Attributes:
-        enabled: true if there is anything to evaluate.
-        picks: true if a score or a loss picks the best checkpoint.
-        best: the best figure so far.
-        given: true if the best figure is the starting model's.
+        enabled: whether there is anything to evaluate.
+        picks: whether a score or a loss chooses the best checkpoint.
+        best: the best score (or negative loss) so far.
+        given: whether the best value belongs to the model that training starts from.
     """
 
     def __init__(

@@ -27,12 +27,12 @@ FOLDER = Path(__file__).parent
 RECIPE = "recipe"
 
 Axis = dict[str, list[Any]]
-"""The values of keys that vary together, as many for each key."""
+"""An axis: keys that vary together -> their values, the same number for each key."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """One combination: the name of its folder, and the values of the axes' keys, written as in an override."""
+    """A run of the grid: the name of its folder, and its values of the axes' keys, written as in an override."""
 
     name: str
     settings: dict[str, str]
@@ -66,10 +66,11 @@ class Grid:
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
     def runs(self) -> list[GridRun]:
-        """Return every combination.
+        """Return one run for each combination of the axes' points.
 
         Raises:
-            RecipeError: there is no axis, or no recipe or several, or two runs would have the same name.
+            RecipeError: there is no axis; the recipe is missing, or both --recipe and an axis set it; a key is in two
+                axes; the keys of an axis have different numbers of values; or two runs would have the same name.
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(
@@ -89,7 +90,7 @@ class Grid:
 
 
 def _points(axis: Axis) -> list[dict[str, str]]:
-    """Return the points of an axis, each with a value of every key."""
+    """Return the points of an axis: mappings with one value for each of its keys."""
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
         raise RecipeError(f"a grid's keys that vary together need as many values each, found {counts or 'none'}")
@@ -109,7 +110,7 @@ def slug(value: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as an override writes it, in one form, so that 5e-5 and 0.00005 are the same run."""
+    """Return a value in the form of an override, normalized so that 5e-5 and 0.00005 give the same run."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
@@ -118,10 +119,10 @@ def as_text(value: Any) -> str:
 
 
 def parse_axis(text: str) -> Axis:
-    """Return the axis that `KEY=A,B` or `KEY=A,B;OTHER=C,D` writes.
+    """Parse an axis, `KEY=A,B` or `KEY=A,B;OTHER=C,D`.
 
     Raises:
-        RecipeError: the text has another form.
+        RecipeError: the text has a different form.
     """
     axis: Axis = {}
     for part in re.split(r";(?=\s*[\w.-]+=)", text):
@@ -141,10 +142,10 @@ def names() -> list[str]:
 
 
 def read(name_or_file: str) -> Grid:
-    """Return a named sweep, or the one in a file.
+    """Return the sweep with a name, or the sweep in a file.
 
     Raises:
-        RecipeError: there is none, or it is not of the form of `train/sweeps/*.yaml`.
+        RecipeError: there is no such sweep, or it does not have the form of `train/sweeps/*.yaml`.
     """
     is_file = name_or_file.endswith((".yaml", ".yml"))
     path = Path(name_or_file) if is_file else FOLDER / f"{name_or_file}.yaml"

@@ -1,4 +1,4 @@
-"""Report of a sweep: the runs that can be ranked and by what, in words, bars and learning curves.
+"""Report of a sweep: a ranking of the runs if they can be compared, in words, bars and learning curves.
 
     recipes, figures of each run ──> ranking: a figure, or why none of them ranks these runs
                                  ──> lines (terminal), write (report.html)
@@ -33,11 +33,11 @@ _NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 
 @dataclass(frozen=True)
 class Ranking:
-    """A figure that ranks runs; or without one, the reason.
+    """The metric that ranks runs; or, if they cannot be ranked, the reason.
 
     Attributes:
-        figure: the name of the figure, such as `dev_score`; "": none.
-        reason: why no figure ranks these runs, and what to do; "" if one does.
+        figure: the name of the metric, such as `dev_score`; "" if the runs cannot be ranked.
+        reason: why the runs cannot be ranked, and what to do; "" if they can.
     """
 
     figure: str
@@ -53,11 +53,11 @@ def is_loss(figure: str) -> bool:
 
 
 def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
-    """Return what ranks runs.
+    """Return the ranking of runs.
 
     Args:
-        recipes: run -> its recipe.
-        figures: the names of the runs' figures, that to rank by first.
+        recipes: name of a run -> its recipe.
+        figures: the names of the runs' metrics; the first ranks the runs.
     """
     if not figures:
         return Ranking("", "there is nothing to rank")
@@ -72,17 +72,17 @@ def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
 
 
 def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
-    """Return what will rank runs that have not begun.
+    """Return the ranking that will apply to runs that have not begun.
 
     Args:
-        is_evaluated: whether `clearspan eval` scores them.
+        is_evaluated: whether `clearspan eval` will score the runs.
     """
     has_dev = all(recipe.training.eval_data and recipe.training.eval_steps for recipe in recipes.values())
     return ranking(recipes, ["score" if is_evaluated else DEV if has_dev else LOSS])
 
 
 def _of_loss(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's losses depend on, other than how well it has learned, by recipe key."""
+    """Return the recipe settings that must be equal for two runs' losses to be comparable: recipe key -> value."""
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
     found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
     for name, objective in recipe.objectives.items():
@@ -91,13 +91,13 @@ def _of_loss(recipe: Recipe) -> dict[str, Any]:
 
 
 def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
-    """Return what a run's dev score depends on, other than how well it has learned, by recipe key."""
+    """Return the recipe settings that must be equal for two runs' dev scores to be comparable: recipe key -> value."""
     held_out = {f"data.{name}.validation": data.validation for name, data in recipe.data.items()}
     return {"training.eval_data": recipe.training.eval_data, **held_out}
 
 
 def differing(each: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the keys that do not have one value in all mappings, with their values in order, each once."""
+    """Return the keys whose values differ between the mappings, each with its distinct values in order."""
     keys = dict.fromkeys(key for mapping in each for key in mapping)
     values = {key: list(dict.fromkeys(str(mapping.get(key, "none")) for mapping in each)) for key in keys}
     return {key: found for key, found in values.items() if len(found) > 1}
@@ -108,7 +108,7 @@ def _named(differs: Mapping[str, Sequence[str]]) -> str:
 
 
 def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
-    """Return the runs by the figure that ranks them, best first."""
+    """Return a bar for each run, by the metric that ranks them, best first."""
     values = {name: float(figures.get(chosen.figure, "nan")) for name, figures in by_run.items()}
     rows = best_first([ScoreBar(name, value) for name, value in values.items()], chosen.more_is_better)
     best = rows[0].value if rows else math.nan

@@ -1,9 +1,10 @@
-"""The runs of a sweep: checked before the first one starts, trained and evaluated as processes, then compared.
+"""Run a sweep: check all runs before the first one starts, train and evaluate each in a process, then compare them.
 
-    options -> runs, whose recipes load -> for each run: train or resume, evaluate -> table
+    options -> runs -> load every recipe -> for each run: train or resume, evaluate -> table
 
-A run's scores are its results of `clearspan eval` on the sweep's tasks, if their data is set, and its best dev score;
-else its last logged losses. Losses of other batch sizes or objectives are not ranked (`train.sweeps.report`).
+A run is scored by `clearspan eval` on the sweep's tasks, if --data is given, and by its best dev score; without either,
+by its last logged losses. Losses are not ranked if the runs differ in data, batch size or objectives
+(`train.sweeps.report`).
 """
 
 import csv
@@ -71,7 +72,7 @@ def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
     """Return a run's recipe.
 
     Raises:
-        RecipeError: it cannot work; the message names the run.
+        RecipeError: the recipe cannot work; the message names the run.
     """
     with naming(run.name):
         return load_recipe(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={output / run.name}"])
@@ -81,7 +82,7 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
     """Train a run to its end, or continue it; do nothing if it has finished.
 
     Args:
-        recipe: the run's, from `recipe_of`.
+        recipe: the recipe of the run, from `recipe_of`.
 
     Raises:
         CommandError, ValueError, OSError: the run failed, was stopped before its end, or its folder holds another run.
@@ -121,7 +122,10 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
 
 
 def scores_of(run: Path, scored: Path, score: str) -> Scores:
-    """Return a run's scores, the chosen one first. An average over some of its tasks only is named "incomplete"."""
+    """Return a run's scores, the score that ranks runs first.
+
+    An average over only some of its tasks is named "incomplete". Without scores, return the last logged losses.
+    """
     scores: Scores = {}
     if scored.is_file():
         content = json.loads(scored.read_text())
@@ -141,12 +145,12 @@ def scores_of(run: Path, scored: Path, score: str) -> Scores:
 
 
 def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the names of the runs' figures, in order, each once."""
+    """Return the distinct names of the runs' metrics, in order."""
     return list(dict.fromkeys(name for figures in by_run.values() for name in figures))
 
 
 def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the runs' figures without losses, for a table in which they would be read as comparable."""
+    """Return the runs' metrics without losses, for a table whose readers would take the losses as comparable."""
     return {
         run: {name: value for name, value in figures.items() if not report.is_loss(name)}
         for run, figures in by_run.items()
@@ -154,7 +158,7 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
 
 
 def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
-    """Return a table's headings and rows: each run, the values of the grid's keys, and its figures as text."""
+    """Return a table's headings and rows: for each run its name, its values of the grid's keys, and its metrics as text."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
     rows = [
@@ -165,13 +169,13 @@ def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) ->
 
 
 def printed(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for the terminal, without the runs' names, which its other columns say."""
+    """Return a table for the terminal, without the names of the runs, which only repeat the grid's values."""
     short = short_names(rows[0])
     return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return true if a sweep wrote this table: each row is one of these runs, or a run in a folder beside it."""
+    """Return whether a sweep wrote this table: each row is one of these runs, or a run in a folder beside the table."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}
@@ -181,7 +185,7 @@ def is_table(path: Path, names: Collection[str]) -> bool:
 
 
 def sweep(options: Sweep) -> int:
-    """Train and evaluate what is missing, and report; return the exit code.
+    """Train and evaluate the runs that are not finished, and report; return the exit code.
 
     Raises:
         RecipeError: a run's recipe or its folder cannot work.
