@@ -10,7 +10,7 @@ TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 
 @functools.lru_cache(maxsize=256)  # a format after another asks for the same name
 def suffixes_of(path: str) -> tuple[str, ...]:
-    """Return the last two extensions of a file's name in lower case, e.g. ".tar", ".gz"; none for "._" files (macOS)."""
+    """Return the last two extensions of a file's name in lower case, e.g. ".tar", ".gz"; none for macOS "._" files."""
     name = path.rpartition("/")[2]
     _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
     return tuple(f".{end.lower()}" for end in ends[-2:])

@@ -119,7 +119,7 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the usual name of a title that the records have; None if they have no title."""
+        """Return the usual name of a title that the records have; raise PipelineError if they have none."""
         objects = [record.value for record in records if isinstance(record.value, dict)]
         text = plain(self.text_field or DEFAULT)
         for title in TITLES:

@@ -271,7 +271,7 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
 
 
 def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of a batch; empty lists if a held-out part lacks the column, such as that of hard negatives."""
+    """Return a column of a batch; empty lists if a held-out part lacks the column, e.g. hard negatives."""
     if name in batch.schema.names:
         return batch.column(name)
     return pa.array([[]] * batch.num_rows, batch.column("tokens").type)
