@@ -19,7 +19,7 @@ def attach(batch: pa.RecordBatch, column: str, numbers: np.ndarray) -> pa.Record
 
 
 def detach(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, np.ndarray | None]:
-    """Return a batch without a column, and the column's numbers, (n, width), or None if the batch has no such column."""
+    """Return a batch without a column, and the column's numbers, (n, width), or None if there is no such column."""
     if column not in batch.schema.names:
         return batch, None
     lists = batch.column(column)

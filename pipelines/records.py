@@ -135,7 +135,7 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Return whether files must not be cut. Decoding to UTF-8 changes byte offsets, so encoded files are not cut."""
+        """Return whether files must not be cut. Files in another encoding are not: decoding changes byte offsets."""
         return self.whole or self.encoding is not None
 
 

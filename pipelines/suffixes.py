@@ -10,13 +10,13 @@ TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 
 @functools.lru_cache(maxsize=256)  # a format after another asks for the same name
 def suffixes_of(path: str) -> tuple[str, ...]:
-    """Return the last two extensions of a file's name in lower case, e.g. (".tar", ".gz"); none for macOS's "._" files."""
+    """Return the last two extensions of a file's name in lower case, e.g. ".tar", ".gz"; none for macOS "._" files."""
     name = path.rpartition("/")[2]
     _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
     return tuple(f".{end.lower()}" for end in ends[-2:])
 
 
 def type_suffix(path: str) -> str:
-    """Return the extension that tells a file's type, in lower case: the last extension that does not name a compression."""
+    """Return the extension that tells a file's type, in lower case: the last one that does not name a compression."""
     kept = [suffix for suffix in suffixes_of(path) if suffix not in COMPRESSED]
     return kept[-1] if kept else ""

@@ -133,7 +133,7 @@ class TokenizerSummary(Result):
 
 
 def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is missing or changed."""
+    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is lost or changed."""
     try:
         record = unseal((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")

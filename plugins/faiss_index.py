@@ -24,16 +24,16 @@ from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset
 
 VERSION = 1
-"""Version of how an index is built, increased whenever that changes."""
+"""Version of the method by which an index is built, increased whenever it changes."""
 SAMPLED = 64
 """Number of sampled vectors for each list; faiss advises 39 to 256."""
 LEAST_LISTS = 8
 PART_READ = 16
-"""A query reads one of this many lists, and at least LEAST_LISTS."""
+"""A query reads a fraction of the lists, one in this many, and at least LEAST_LISTS lists."""
 
 
 def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
-    """Return about the `top` nearest vectors of one dataset to each query (n, dim), best first.
+    """Return approximately the `top` vectors of one dataset that are nearest to each query (n, dim), best first.
 
     Args:
         similarity: cosine or dot.
@@ -63,7 +63,7 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
 
 
 def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
-    """Return a copy of vectors (n, dim), for the cosine of unit length."""
+    """Return a copy of vectors (n, dim), scaled to unit length if the similarity is the cosine."""
     rows = np.array(rows, np.float32, order="C")
     if is_cosine:
         faiss.normalize_L2(rows)

@@ -3,8 +3,9 @@
 py3langid (BSD) knows 140 languages, has its model in its wheel (4.5 MB), and takes 130 MB of memory in each process.
 `docs/benchmarks.md` compares it with lingua, whose models for all languages take 1 GB.
 
-The probabilities are a softmax, scaled by the length of the text. The detector separates some languages that users name
-as one: those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and Cantonese.
+The probabilities are a softmax, scaled by the length of the text. The detector separates some languages for which users
+have one name: the probabilities of the languages of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and
+Cantonese.
 """
 
 import functools
@@ -63,7 +64,7 @@ class Py3langid:
         return sorted(identifier().labels)
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the language among these that a text is most probably in, and the probability, from 0 to 1."""
+        """Return the most probable language of a text, among the given languages, and its probability, from 0 to 1."""
         ranked: dict[str, Any] = dict(identifier().rank(excerpt(text)))
         probabilities = {code: sum(ranked[one] for one in (code, *MEMBERS.get(code, ()))) for code in languages}
         best = max(languages, key=lambda code: probabilities[code])

@@ -31,7 +31,7 @@ from clearspan.pipelines.text.segmentation import BLANK_LINE, segment
 WORDS = 50, 100_000
 MEAN_LENGTH = 3, 10
 MOST_SYMBOLS = 0.1
-"""Most hash signs, or ellipses, per word."""
+"""Maximum number of hash signs, or of ellipses, per word."""
 MOST_BULLETS, MOST_ELLIPSES = 0.9, 0.3
 """Largest fraction of lines that begin with a bullet, and that end with an ellipsis."""
 FEWEST_ALPHABETIC = 0.8
@@ -50,7 +50,7 @@ ELLIPSES = ("...", "…")
 END_MARKS = (".", "!", "?", '"', "”")
 LINE_WORDS = 5
 SENTENCES = 3
-"""Fewest words of a line, and sentences of a page. (The first preprint has 3 and 5.)"""
+"""Minimum number of words in a line, and of sentences in a page. (The first preprint has 3 and 5.)"""
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
@@ -58,7 +58,7 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 def gopher(document: FilteredText) -> Answer:
     """Apply Gopher's quality filtering and repetition removal (Rae et al. 2021, appendix A.1 and table A1).
 
-    The stop words are English. They are not looked for in a text that is known to be in another language.
+    The stop words are English. They are not required in a text that is known to be in a different language.
     """
     reason = _gopher_reason(document.text, document.language in (None, "en"))
     return not reason, reason
@@ -107,10 +107,10 @@ def _has_duplicates(parts: list[str]) -> bool:
 
 
 def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
-    """Return the reason for which a text of these words repeats itself too much, or "".
+    """Return the reason to drop a text because it repeats itself too much; "" if it does not.
 
     Args:
-        ids: number of each word's form, (n,) int64 from 0 to below n.
+        ids: id of each word, equal for equal words, (n,) int64 from 0 to n - 1.
         lengths: characters of each word, (n,) int.
     """
     num_words, num_characters = len(ids), lengths.sum()

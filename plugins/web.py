@@ -1,12 +1,12 @@
-"""Pages of the web: HTML files, and web archives (WARC, WET) of a crawl such as Common Crawl's; a record per page.
+"""Web pages: HTML files, and web archives (WARC, WET) of a crawl such as Common Crawl; one record per page.
 
     stream -> frames (a header, Content-Length bytes) -> digest -> response: HTTP -> main text of the HTML
                                                                   conversion (WET), resource: the text
 
-`pipelines.readers` loads the format of archives for files that begin as one; that of HTML files is named with
-`--format clearspan.plugins.web:Pages`. A record's value is {"url", "text"}, with the "title" of an HTML page and
-without the URL of a file; its offset is that of the archive's record. Other records of an archive (requests, metadata,
-revisits, error pages, images) are skipped, with the reason for which they are counted.
+Web archives are a built-in format, recognized by their first bytes. The format for HTML files must be requested with
+`--format clearspan.plugins.web:Pages`. A record's value is {"url", "text"}; a page from HTML also has "title", and a
+page from a file has no "url". The offset is the offset of the archive's record. Archive records without a page
+(requests, metadata, revisits, error pages, images) are skipped, and counted by reason.
 
 The archive is framed here, because fastwarc ends at a record that it cannot read, takes a missing length for 0 and a
 truncated body for a whole one. A record whose digest differs or that cannot be decoded is bad; one whose length is
@@ -78,7 +78,7 @@ class Pages(Format):
         return is_page(path, head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the file's page."""
+        """Yield one record with the file's page."""
         check_extra("web", "resiliparse", what=f"{piece.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)
@@ -95,7 +95,7 @@ class Pages(Format):
 
 
 class _Frame(NamedTuple):
-    """A record of the archive: header and block; of one that is too long, the beginning."""
+    """A record of the archive: header and block, or only the beginning of a block that is too long."""
 
     offset: int
     data: bytes
@@ -106,7 +106,7 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
     """Yield the records of an archive.
 
     Raises:
-        DamagedFileError: the stream ends within a record, or has something else in the place of a record.
+        DamagedFileError: the stream ends within a record, or does not have a record where one must begin.
     """
     offset, header = 0, b""
     for line in iter(lambda: stream.readline(HEADER_BYTES), b""):
@@ -185,7 +185,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 
 
 def _check_digest(record: "WarcRecord", data: bytes) -> str:
-    """Return the problem if a record's block differs from its digest; "" if not, or if there is no known digest."""
+    """Return the problem if a record's block differs from its digest; "" if it agrees or has no known digest."""
     algorithm, _, stated = (record.headers.get("WARC-Block-Digest") or "").strip().partition(":")
     if algorithm.lower() not in ("md5", "sha1", "sha256", "sha512"):
         return ""
@@ -219,7 +219,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 def _decoded(data: bytes, charset: str | None) -> str:
     """Decode a page: by its HTTP header's encoding, else as UTF-8, else by its meta element or a guess.
 
-    Bytes that are not of this encoding are left out: a page with a few of them is not damaged.
+    Bytes that are invalid in this encoding are left out: a page with a few such bytes is not damaged.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

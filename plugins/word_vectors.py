@@ -3,9 +3,9 @@
     file -> word -> place of its row          text -> words, split at spaces -> rows of the known words -> mean
 
 The largest files in use hold two or three million words in four gigabytes. One pass records the place of each word's
-row, and a row is parsed when a text holds the word. Words are bytes, compared exactly; of a repeated word the first row
-counts. Case is kept, nothing is normalized or weighted, and unknown words do not count. The embedding of a text without
-known words is zero; that of an empty text is the vector of a full stop, as in SentEval's script.
+row, and a row is parsed when a text holds the word. Words are bytes, compared exactly; if a word is repeated, its first
+row is used. Case is kept, nothing is normalized or weighted, and unknown words are ignored. The embedding of a text
+without known words is zero; the embedding of an empty text is the vector of a full stop, as in SentEval's script.
 """
 
 import functools
@@ -38,7 +38,7 @@ _JSON = re.compile(rb"\s*\{\s*[\"}]")
 _BINARY = re.compile(rb"[^\t\n\r\x20-\xff]")
 """A character that no text has: binary float32 numbers nearly always contain some."""
 Opened = tuple[int, dict[bytes, int], Callable[[int], Any]]
-"""A file of vectors: their width, the place of each word's row, and a function that reads the numbers there."""
+"""A file of vectors: their width, the place of each word's row, and a function that reads the row at a place."""
 
 
 def _open(path: Path) -> Opened:
@@ -49,7 +49,7 @@ def _open(path: Path) -> Opened:
     numbers).
 
     Raises:
-        EncoderError: the file has another format, is truncated, or has rows of different lengths.
+        EncoderError: the file has an unknown format, is truncated, or has rows of different lengths.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
@@ -131,7 +131,7 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
 
 
 def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
-    """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, at times a newline."""
+    """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, optional newline."""
     places: dict[bytes, int] = {}
     start = content.tell()
     for row in range(number):
@@ -175,7 +175,7 @@ class WordVectors(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of the file and of the pooling."""
+        """Hash of the file's content and of the pooling method."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:

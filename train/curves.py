@@ -31,7 +31,7 @@ def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
 
 
 def learning_curves(runs: Mapping[str, Path], caption: str = "While training") -> list[Curves]:
-    """Return one plot with a curve for each run, of the most informative metric that all runs have; [] if there is none.
+    """Return one plot with a curve per run, of the most informative metric that all runs have; [] if there is none.
 
     Args:
         runs: name -> its metrics.jsonl.

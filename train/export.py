@@ -2,10 +2,10 @@
 
     clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-transformers loads the transformer in the folder, without pooling; the folder of a static encoder holds no transformer.
-Weights are safetensors. A masked-LM head that the run trained is in a separate file (`train.model.mlm_head`); the
-objectives' heads are not exported. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that
-an export wrote and that has not changed since.
+transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
+safetensors. A masked-LM head that the run trained has a file of its own (`train.model.mlm_head`); the objectives' parts
+are left out. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that an export wrote and
+nobody changed.
 """
 
 import contextlib

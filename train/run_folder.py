@@ -225,7 +225,7 @@ def check_writable(run: Path) -> None:
 
 
 def _check_same(run: Path, recipe: Recipe) -> None:
-    """Raise RecipeError if the run in a folder has a different recipe or read different data, or if it has no recipe."""
+    """Raise RecipeError if the run in a folder has a different recipe, read different data, or has no recipe."""
     saved = run / RECIPE
     if not saved.is_file():
         raise RecipeError(

@@ -143,7 +143,7 @@ class _Units:
         return np.diff(self.starts)
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Return a mask of the tokens that belong to the chosen units, (S,) bool; `chosen` is a mask of the free units."""
+        """Return a mask of the tokens of the chosen units, (S,) bool; `chosen` is a mask of the free units."""
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
         return np.repeat(marked, self.lengths)
@@ -290,7 +290,7 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return the entry of each word in the table of synonyms, (U,); -1 for special tokens and words without entry."""
+        """Return the entry of each word in the table of synonyms, (U,); -1 for special tokens and words without one."""
         assert self.table is not None
         entries = np.full(len(units.lengths), -1)
         entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])

@@ -34,7 +34,7 @@ SOURCES = (
 PUBLISHED = "synonyms.json"
 """Name of the file with the table in a dataset's folder."""
 SHORTEST_IN_CAPITALS = 4
-"""Minimum length of a word that is also looked up in capitals: shorter ones mostly mean something else (US, IT, WHO)."""
+"""Minimum length of a word with a form in capitals: shorter words in capitals mostly mean something else (US, WHO)."""
 ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")

@@ -111,7 +111,7 @@ class Kind(Options, ABC):
     numbers_records: ClassVar[bool] = False
     """True if each example holds the number of its record in the input file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
-    """True if different examples may share a text. Examples with a text in common are all held out or all trained on."""
+    """True if different examples may share a text. Examples that share one are all held out or all trained on."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return the kind with definite values for options that depend on the machine (`auto`).
@@ -123,7 +123,7 @@ class Kind(Options, ABC):
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the options that it derives from the first records of the inputs, before the work starts.
+        """Return the kind with the options that it derives from the inputs' first records, before the work starts.
 
         Raises:
             PipelineError: an option does not fit the first records.
@@ -142,11 +142,11 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows, its chunks, which are kept or dropped together."""
+        """Return whether a record can become several consecutive rows, its chunks, which are dropped together."""
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the input size of a work unit; None for the default size, which suits a kind that is limited by reading."""
+        """Return the input size of a work unit; None for the default, which suits a kind that is limited by reading."""
         return None
 
     def options(self) -> dict[str, Any]:
@@ -198,8 +198,8 @@ class Kind(Options, ABC):
         """
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
-        """Return a context for a local run. It starts what the worker processes share, such as a model, and ends it after
-        them.
+        """Return a context for a local run. It starts what the worker processes share, such as a model, and ends it
+        after them.
 
         Raises:
             PipelineError: what the workers share cannot be started.
@@ -207,7 +207,7 @@ class Kind(Options, ABC):
         return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error for a run that keeps no record: the counts by reason, and advice on the most frequent reason."""
+        """Return the error for a run that keeps no record: counts by reason, and advice on the most frequent reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
         dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())

@@ -1,4 +1,4 @@
-"""Fields of the records that travel with their vectors: `--keep-fields id,title,meta.year`.
+"""Fields of the records that are stored with their vectors: `--keep-fields id,title,meta.year`.
 
     first records of the inputs -> a type for each field -> every record's values -> columns `field_NAME`
 
@@ -90,7 +90,7 @@ def _type_of(name: str, values: Sequence[Any], option: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class KeptFields:
-    """The fields to keep: their types by name, in the order of their columns."""
+    """The fields to store: name -> type, in the order of the columns."""
 
     types: Mapping[str, str]
 

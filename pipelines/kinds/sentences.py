@@ -120,7 +120,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def rules(self) -> str | None:
-        """The language for splitting a text whose language is not identified; None if each record is a sentence."""
+        """The language for splitting texts whose language is not identified; None if each record is a sentence."""
         return None if self.no_split else ",".join(self.language)
 
     @property
@@ -144,7 +144,7 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on 57 MB of books, articles and speeches; the rate with views, on two views of subs+del-span."""
+        """Rate measured on 57 MB of books, articles and speeches; with views, on two views of subs+del-span."""
         return 5e6 if self.augmentation else 12e6
 
     def options(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class TextKind(TextInputs):
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return the text that the filters leave, and its language; if a filter drops the text, count it and return None.
+        """Return the text that the filters leave, and its language; if a filter drops it, count it and return None.
 
         Args:
             counted: the part of the text whose words are counted for `min_words`; None: the whole text.
@@ -300,8 +300,8 @@ class TextWorker(Generic[AnyTextKind]):
         width: int = 1,
         before: np.ndarray | int = 0,
     ) -> Kept:
-        """Return the examples to keep, and count the others: a text has fewer than `least` or more than `most` tokens, or
-        contains an excluded text.
+        """Return the examples to keep, and count the others: a text has fewer than `least` or more than `most` tokens,
+        or contains an excluded text.
 
         Args:
             pieces: one or more examples.
@@ -385,7 +385,7 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return a mask of the texts that an example of up to `width` texts lacks, (n, width) bool: only these are empty."""
+    """Return a mask of the texts that examples of up to `width` texts lack, (n, width) bool: only these are empty."""
     return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
 
 

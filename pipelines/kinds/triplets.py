@@ -161,7 +161,7 @@ class Triplets(TextKind):
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompt for each column: the same for all, since a row's texts are not queries and documents."""
+        """Return the model's prompt, the same for each column: a row's texts are not queries and documents."""
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:

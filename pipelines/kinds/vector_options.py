@@ -1,4 +1,4 @@
-"""Options of commands that embed texts by a model, and of the kind `vectors`, which its worker reads."""
+"""Options of commands that embed texts by a model, and options of the kind `vectors`, which its worker reads."""
 
 import dataclasses
 import re
@@ -29,7 +29,7 @@ PROMPT = "the model's prompt before each {0}, by its name, or none (default: tha
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Options of a command that embeds texts by a model. `side`: whether the texts are queries or documents."""
+    """Options of a command that embeds texts by a model. `side` says whether the texts are queries or documents."""
 
     model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
     prompt_name: str | None = None
@@ -57,9 +57,9 @@ class ModelOptions(Options):
 class VectorOptions(ModelOptions, TextInputs):
     """Options of the kind `vectors`.
 
-    `Vectors.resolved` sets `batch_tokens` and `model_sha256`, the hash of the model's files.
-    `vector_dtype` is the type of the stored values, in the fingerprint `dtype`; `precision` is that of the
-    transformer's computation.
+    `Vectors.resolved` sets `batch_tokens` and `model_sha256`, the hash of the model's files. `vector_dtype` is the type
+    of the stored values, named `dtype` in the fingerprint; `precision` is the precision in which the transformer
+    computes.
     """
 
     prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
@@ -79,7 +79,7 @@ class VectorOptions(ModelOptions, TextInputs):
     batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
 
     kept: tuple[tuple[str, str], ...] = ()
-    """The fields to keep and their types, which the first records decide (`looked`)."""
+    """The fields to store with the vectors, and their types, which are inferred from the first records (`looked`)."""
 
     side: ClassVar[Side] = DOCUMENT
 
@@ -105,7 +105,7 @@ def check_device(device: str) -> str:
 
 
 def check_folder(folder: str) -> None:
-    """Raise EncoderError unless there is a folder of a model."""
+    """Raise EncoderError unless the path is a model's folder."""
     if problem := misnamed(folder):
         raise EncoderError(f"--model {folder!r}: {problem}")
     if not Path(folder).is_dir():

@@ -3,11 +3,11 @@
     records -> texts (empty ones dropped), with titles, in chunks -> windows of 4 MB -> batches of similar length
             -> vectors -> batches (4 MiB)
 
-An example is {id, source, vector, record}: the file, and the number of the record in it. It has `scale` for int8, and
-on demand `text`, `document` and `chunk` and the kept fields (`kinds.kept_fields`). The id is a hash of the bytes that
-are embedded without the prompt: the text, or as in BEIR its title, a space and the text. The vectors are those of
-sentence-transformers' `encode_document`, to 1e-5 in float32: the model's prompt of documents, or the one that is
-chosen, is before each text. A text whose vector is not finite is a bad record.
+An example is {id, source, vector, record}: `source` is the file, `record` the number of the record in it. It also has
+`scale` for int8, and on demand `text`, `document`, `chunk` and fields of the record (`kinds.kept_fields`). The id is a
+hash of the bytes that are embedded, without the prompt: the text, or, as in BEIR, its title, a space and the text. The
+vectors equal the result of sentence-transformers' `encode_document`, to 1e-5 in float32: the model's document prompt,
+or the prompt that the user chooses, is put before each text. A text whose vector is not finite is a bad record.
 
 The model is not copied into the dataset: the fingerprint holds the hash of its files, which each process compares with
 the folder that it loads. On a CPU each worker loads the model. A GPU has one process with the model, which all workers
@@ -48,11 +48,11 @@ from clearspan.pipelines.readers.columns import DEFAULT, named, plain
 from clearspan.pipelines.records import Inputs, Reading, Record
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
-"""Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes. A
-static model embeds the larger one in seconds.
+"""Smallest and largest input size of a unit. On a core, short texts of the smaller size take a quarter of a minute, and
+are enough to be sorted by length; the larger size takes minutes. A static model embeds the larger size in seconds.
 """
 UNITS, MOST_UNITS = 64, 50_000
-"""Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
+"""Number of units up to which units have the smallest size, and number above which they exceed MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
 SHARED = ("cuda",)
@@ -102,8 +102,9 @@ class Vectors(VectorOptions):
         return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys(names)))
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the name of the title and the types of the kept fields, as in the run that
-        continues or, in a new run, in the first records.
+        """Return the kind with the name of the title field and the types of the fields to keep.
+
+        A continued run keeps the values of its plan; a new run infers them from the first records.
         """
         if not reading.keep:
             return self
@@ -118,7 +119,7 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the usual name of a title that the records have."""
+        """Return the usual name of a title that the records have; raise PipelineError if they have none."""
         objects = [record.value for record in records if isinstance(record.value, dict)]
         text = plain(self.text_field or DEFAULT)
         for title in TITLES:
@@ -191,7 +192,7 @@ class Vectors(VectorOptions):
 
 
 def gpus(device: str) -> list[str]:
-    """Return the devices of a run: of `cuda`, every GPU of this machine."""
+    """Return the devices of a run: every GPU of this machine for `cuda`, otherwise the device itself."""
     if device != "cuda":
         return [device]
     import torch
@@ -201,10 +202,10 @@ def gpus(device: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
-    """Return the model of these options; a process loads it once, or is connected to the process that has.
+    """Return the model that the options name. A process loads it once, or connects to the process that has loaded it.
 
     Raises:
-        PipelineError: the folder holds no usable model, or another one than when the run was planned.
+        PipelineError: the folder holds no usable model, or not the model for which the run was planned.
     """
     if shared := model_processes.connected():
         return shared

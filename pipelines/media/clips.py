@@ -36,9 +36,9 @@ FLOOR = 1.192092955078125e-07
 RATES = range(1_000, 768_001)
 """Accepted samples per second of a file."""
 BLOCK = 1 << 20
-"""Values of a block, counted before or after resampling, whichever is more."""
+"""Number of values of a block, before or after resampling, whichever is more."""
 HELD_FRAMES = 1 << 16
-"""Most frames (11 minutes, 17 MB) that are held until the whole clip is checked. A longer clip is decoded twice."""
+"""Maximum number of frames (11 minutes, 17 MB) held until the whole clip is checked. A longer clip is decoded twice."""
 LOUDEST = 1e15
 """Largest sample (full scale is 1): beyond it, the energy of a frame exceeds float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
@@ -152,7 +152,7 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """Return how many bytes of the declared samples a WAV or AIFF lacks: libsndfile does not report them."""
+    """Return the number of missing bytes in a WAV or AIFF with fewer samples than declared; libsndfile ignores them."""
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
@@ -182,8 +182,8 @@ def _check_last_page(data: bytes) -> None:
 def log_mel(samples: np.ndarray) -> np.ndarray:
     """Return the log-mel spectrogram of float32 (samples,) at 16 kHz: float16 (frames, 128), natural logarithms.
 
-    It is that of `transformers`' ASTFeatureExtractor in its numpy path, neither padded nor normalized. There are
-    1 + (samples - 400) // 160 frames, without the remaining samples.
+    It equals the result of the numpy path of `transformers`' ASTFeatureExtractor without padding and normalization.
+    There are 1 + (samples - 400) // 160 frames; remaining samples are ignored.
 
     Raises:
         RecordError: there are fewer than 400 samples.

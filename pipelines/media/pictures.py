@@ -46,8 +46,8 @@ logging.getLogger("PIL").setLevel(logging.CRITICAL)
 def shrunk(data: bytes, size: int) -> bytes:
     """Return an image as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
 
-    An image is never enlarged. An image that is such a JPEG already, of any quality, keeps its bytes after a full
-    decode, without a second loss. Transparency is drawn on white; 16 bits per channel become 8.
+    An image is never enlarged. If an image is already such a JPEG, of any quality, it is decoded as a check and its
+    bytes are returned unchanged, without a second loss. Transparency is drawn on white; 16 bits per channel become 8.
 
     Args:
         data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame; of a JPEG with more (MPO), the first frame is used.
@@ -91,7 +91,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _damage(name: str, error: Exception) -> str:
-    """Return the reason for an image on which a decoder failed."""
+    """Return the reason for which an image on which a decoder failed is rejected."""
     message = " ".join(str(error).split())
     if any(word in message.lower() for word in ("truncated", "premature end of jpeg", "eof")):
         return f"truncated {name}"

@@ -142,7 +142,7 @@ class Mine(ChoiceOptions, Command):
             raise PipelineError(f"--output {self.output}: is in {self.folder}, or around it: choose another folder")
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
-        """Return the fingerprint of the output: the source's fingerprint, and everything that determines the negatives."""
+        """Return the fingerprint of the output: the source's fingerprint, and all that determines the negatives."""
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
         part = held_out.find(self.folder)

@@ -107,7 +107,7 @@ class MinedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Miner:
-    """Miner of negatives for the rows of a source: it searches the texts in `pool` by the model, by BM25, or by both."""
+    """Miner of negatives for the rows of a source: it searches the texts in `pool` by the model, by BM25, or both."""
 
     source: MiningSource
     options: ChoiceOptions

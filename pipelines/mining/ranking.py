@@ -65,7 +65,7 @@ class Nearest:
         return torch.from_numpy(searched).to(self.device)
 
     def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> BestTexts:
-        """Return the texts nearest to unit vectors (m, d). `without`: for each query, the texts that it must not get."""
+        """Return the texts nearest to unit vectors (m, d). `without`: for each query, texts that it must not get."""
         places = [self._places(numbers) for numbers in without]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
         columns = np.concatenate([np.empty(0, np.int64), *places])

@@ -132,7 +132,7 @@ class Format(abc.ABC):
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
-    """Return the pieces of a file that can be cut at any byte, since a record belongs to the piece in which it starts."""
+    """Return the pieces of a file that can be cut at any byte: a record belongs to the piece in which it starts."""
     return [(start, min(start + unit_bytes, num_bytes)) for start in range(0, max(num_bytes, 1), unit_bytes)]
 
 

@@ -50,7 +50,7 @@ def _starts_with_object(head: FirstBytes) -> bool:
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Return the object in a line and "", or None and the problem."""
+    """Return (object in the line, ""), or (None, problem) if the line holds no JSON object."""
     value, problem = parse_any(line)
     if not problem and not isinstance(value, dict):
         return None, f"not a JSON object but {json_name(value)}"
@@ -58,7 +58,7 @@ def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def parse_any(line: bytes) -> tuple[Any, str]:
-    """Return the JSON value in a line and "", or None and the problem."""
+    """Return (JSON value in the line, ""), or (None, problem) if the line is not JSON."""
     try:
         return orjson.loads(line), ""
     except orjson.JSONDecodeError as error:

@@ -40,8 +40,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the text of a stream, or its parts between separators; `name` names the stream.
 
     Raises:
-        DamagedFileError: there is a hole in it.
-        PipelineError: there is no separator far beyond the longest allowed text.
+        DamagedFileError: there is a hole (a long run of zero bytes) in the text.
+        PipelineError: a part is far longer than the longest allowed text, without a separator.
     """
     if reading.separator is not None:
         number = 0

@@ -117,7 +117,7 @@ def _samples(
 def _files(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[_File[Taken]]:
-    """Yield the members of a tar, each read as far as it is needed, because a stream gives it once."""
+    """Yield the members of a tar, each read as far as it is needed now, because a stream can be read only once."""
     for name, start, member in members:
         if is_wanted(name, reading.extensions):
             yield _File(name, start, take(name, member), None)

@@ -1,4 +1,4 @@
-"""Detection of a file's format, from its first bytes and then its name; and a sampled hash that detects changes."""
+"""Detect a file's format, from its first bytes and then its name; and hash a sample of a file to detect changes."""
 
 import codecs
 import hashlib
@@ -64,8 +64,8 @@ def sample(stream: BinaryIO, size: int) -> str:
 
 
 def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the first of the formats named by the user that recognizes a file, and the file's compression; None if
-    none does.
+    """Return the first format named by the user that recognizes a file, and the file's compression; None if no format
+    does.
 
     Raises:
         PipelineError: the file is compressed and damaged, or a package that reads it is not installed.
@@ -90,11 +90,11 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     The stream is left at any position, or closed.
 
     Args:
-        encoding: of a text; None is UTF-8; `auto` is that which its beginning shows.
+        encoding: the encoding of a text; None: UTF-8; `auto`: the encoding detected from its beginning.
 
     Raises:
         UnknownKindError: the file has none of these formats, or is of a type that holds no plain text.
-        PipelineError: the file is damaged, or text in another encoding than this one.
+        PipelineError: the file is damaged, or is a text that is not in this encoding.
     """
     magic = FirstBytes(stream.read(COMPRESSION_BYTES), is_whole=False)
     stream.seek(0)
@@ -138,7 +138,7 @@ def _head(content: BinaryIO) -> FirstBytes:
 
 
 def _of_name(suffixes: tuple[str, ...]) -> Format | None:
-    """Return the format that a file's extensions decide alone; None if its content is needed."""
+    """Return the format if the file's extensions alone decide it; None if the content is needed."""
     return next((known for known in formats.with_suffixes(suffixes) if known.by_name), None)
 
 

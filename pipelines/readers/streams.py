@@ -41,7 +41,7 @@ NOT_UTF8 = "clearspan-not-utf-8"
 
 
 def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what takes the place of bytes that are not in an encoding, or of half of a surrogate pair."""
+    """Return the replacement for bytes that are invalid in an encoding, or for half of a surrogate pair."""
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
     return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
 
@@ -54,7 +54,7 @@ class DamagedFileError(Exception):
 
 
 def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
-    """Raise DamagedFileError if there is a hole in a text, which begins at `offset` of its file."""
+    """Raise DamagedFileError if a text has a hole (a long run of zero bytes). `offset`: its beginning in the file."""
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
         raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
 
@@ -63,7 +63,7 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
     """Yield the bytes of a text in parts of about this size.
 
     Raises:
-        DamagedFileError: there is a hole in it, within a part or across two.
+        DamagedFileError: there is a hole in the text, within a part or across two parts.
     """
     before, offset = b"", 0
     while data := stream.read(size):
@@ -144,7 +144,7 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
-    """Return a stream of text as UTF-8. Where a byte is invalid in its encoding (None: UTF-8), it is not UTF-8."""
+    """Return a stream of text as UTF-8. Bytes that are invalid in the encoding (None: UTF-8) become invalid UTF-8."""
     return _buffered(_utf8(stream, encoding)) if encoding else stream
 
 

@@ -28,7 +28,7 @@ Row = tuple[list[str], bytes, str]
 HEAD = 1 << 20
 """Bytes of a file from which its form and its columns are inferred."""
 NAME_WORDS = 3
-"""A column name of more words is taken for a text."""
+"""Maximum number of words of a column name: a longer cell in the header looks like a text."""
 
 
 class TextTables(Format):
@@ -161,7 +161,7 @@ def _is_word(cell: str) -> bool:
 
 
 class _RowLines:
-    """The lines of one row: more than one if a quoted cell has line breaks."""
+    """The lines of one row: several lines if a quoted cell has line breaks."""
 
     def __init__(self, lines: _Lines, name: str, max_bytes: int, offset: int) -> None:
         self.lines, self.name, self.max_bytes, self.offset = lines, name, max_bytes, offset

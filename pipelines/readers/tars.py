@@ -34,11 +34,11 @@ from clearspan.shards.finding import is_below_hidden
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
-"""Largest name, or attributes, of a member: far more than any path needs."""
+"""Maximum size of a member's name, or of its attributes: far more than any path needs."""
 HEADERS = b"LKxgX"
 """Types of members that belong to the header of the next member: a long name or link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
-"""Most zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
+"""Maximum number of zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
 CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
 """Reasons for which a member is skipped: it states the class of its sample (webdataset's .cls); it holds no plain text,
 and such files are skipped.

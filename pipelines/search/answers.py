@@ -20,7 +20,7 @@ class Answers:
     """Ranks of the right texts.
 
     Attributes:
-        ranks: the rank of each query's best right text, from 1; None: no right text is known, or no right text is a hit.
+        ranks: the rank of each query's best right text, from 1; None: no right text is known, or none is a hit.
         num_judged: number of queries whose right text is in the collection.
         num_missing: number of queries whose right text is not in the collection.
         mrr: mean of 1 / rank over the judged queries, in percent; a query whose right text is not found counts as 0.

@@ -122,7 +122,7 @@ class Scores:
 
 
 class BlockScores:
-    """BM25 scores of a block of rows. `parts`: for each word, the rows that hold it (None: all rows), and its weights."""
+    """BM25 scores of a block of rows. `parts`: for each word, the rows that hold it (None: all), and its weights."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight`, or is 0 for equal scores."""
+    """Return a and b, (n,): a * scores + b has mean 0 and standard deviation `weight`, or is 0 for equal scores."""
     is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
     scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
     return scales, -scales * means

@@ -37,7 +37,7 @@ class Hit:
 
     @property
     def name(self) -> str:
-        """The id that is shown, and that files of queries use: the id from the input file if it is stored, else `id`."""
+        """The id that is shown, and that files of queries use: the id from the input file if stored, else `id`."""
         known = self.fields.get(self.id_field or "")
         return str(self.id if known is None else known)
 

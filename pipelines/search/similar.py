@@ -21,7 +21,7 @@ from clearspan.pipelines.search.texts import Texts
 VERSION = 1
 """Version of the moments, increased whenever they change."""
 SHORTEST = np.float32(1e-12)
-"""Minimum length by which a vector is divided for the cosine, so that a zero vector has similarity 0 with all others."""
+"""Minimum length by which a vector is divided for the cosine, so that a zero vector has similarity 0 with any other."""
 Vectors = NDArray[np.float32]
 
 

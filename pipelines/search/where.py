@@ -111,7 +111,7 @@ class Condition:
 
 
 def _python(token: str, names: list[str]) -> str:
-    """Translate a token of a condition to Python. A field becomes a Python name, and its real name is put in `names`."""
+    """Translate a token of a condition to Python. A field becomes a Python name; its real name is put in `names`."""
     low = token.lower()
     if token == "#":  # Python would skip what follows
         raise SyntaxError
@@ -252,7 +252,7 @@ def _field_of(node: ast.expr, names: Sequence[str]) -> str:
 
 
 def _related(compare: str, left: Any, right: Any, name: str) -> Any:
-    """Return the result of comparing two values, at least one a column; raise ConditionError unless their types agree."""
+    """Compare two values, of which at least one is a column; raise ConditionError unless their types agree."""
     kinds = [_kind(side) for side in (left, right)]
     if "nothing" in kinds:
         column = left if isinstance(left, pa.Array) else right

@@ -72,7 +72,7 @@ class SideBySide:
     """A collection, and the systems that can search it: the model needs no texts, and BM25 no model.
 
     Args:
-        weight: the model's weight for requests that name none, where BM25 has 1 - weight; None: the collection's weight.
+        weight: the model's weight for requests that name none (BM25 has 1 - weight); None: the collection's weight.
     """
 
     def __init__(self, collection: Collection, weight: float | None) -> None:
@@ -151,7 +151,7 @@ class SideBySide:
         }
 
     def search(self, request: SearchRequest) -> dict[str, Any]:
-        """Return what `/api/search` answers.
+        """Return the answer of `/api/search`.
 
         Raises:
             PipelineError: the filter or the query cannot be used; the message says why.

@@ -71,7 +71,7 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return each text's sentences with their numbers of tokens; a sentence that does not fit is split into words."""
+        """Return each text's sentences with their numbers of tokens; sentences that do not fit are split into words."""
         sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
         long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
         words = [[part for span in row for part in _words(text, span)] for text, row in zip(texts, long, strict=True)]

@@ -102,8 +102,8 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     """Return the tokenizer with one more special token. If it has the token already, its bytes stay the same.
 
     Raises:
-        PipelineError: the tokenizer has the token, but not as a special token, or `tokenizers` gives the token the id of
-            a different token.
+        PipelineError: the tokenizer has the token, but not as a special token, or `tokenizers` gives the token the id
+            of a different token.
     """
     extended = fast_tokenizer.parse(tokenizer.files[MAIN])
     existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]

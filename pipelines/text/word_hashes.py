@@ -138,7 +138,7 @@ class WordHashes:
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read one text, or several texts as the lines of one. N-grams may span two texts; words and contractions do not."""
+        """Read one text, or several as the lines of one. N-grams may span two texts; words and contractions do not."""
         self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ def _path(folder: str, unit: int) -> str:
 
 
 def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
-    """Return the identities of the pieces that a unit read; None if the file is damaged or has a different unit or plan."""
+    """Return the identities of the pieces that a unit read; None if the file is damaged or of another unit or plan."""
     try:
         record = unseal(storage.read_bytes(_path(folder, unit)))
     except ValueError:

@@ -77,7 +77,7 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices for which each slice stays below SLICE_BYTES, even for the largest kind of entries."""
+    """Return the number of slices with which each slice stays below SLICE_BYTES, even for the largest kind of entry."""
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
         if (entries := name.partition("-")[0]) in totals:
@@ -353,7 +353,7 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
-    """Return the near-duplicates among a unit's rows, each with the document it resembles: (n,) `near.DROPPED`, ascending.
+    """Return the near-duplicates among a unit's rows, with the documents they resemble: (n,) `near.DROPPED`, ascending.
 
     Raises:
         PipelineError: the file is missing or damaged.

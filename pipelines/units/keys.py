@@ -1,10 +1,10 @@
 """Keys by which examples of different units are compared: the whole example, or each of its texts.
 
 Texts are compared in the form of `common.same_text`: the worker attaches the hashes of an example's texts to its batch
-(`pipelines.attached`). The key of an example is 127 bits of these hashes. A kind that attaches none, such as images, has
-keys of 127 bits from two hashes: the id, and a sum of hashes of the tokens with their positions. (Without tokens the id
-alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the sum covers only
-the columns that every example has, which leaves out the views of a sentence.
+(`pipelines.attached`). The key of an example is 127 bits of these hashes. A kind that attaches none, such as images,
+has keys of 127 bits from two hashes: the id, and a sum of hashes of the tokens with their positions. (Without tokens
+the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the sum
+covers only the columns that every example has, which leaves out the views of a sentence.
 """
 
 from collections.abc import Sequence

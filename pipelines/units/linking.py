@@ -38,7 +38,7 @@ SIZE = np.dtype([("group", "<u8"), ("rows", "<u4"), ("unresolved", "?")])
 DROPPED = np.uint64(np.iinfo(np.uint64).max)
 """The group of a row that is not kept. Hashes have 63 bits."""
 SMALL, OF_WANTED = 8, 0.05
-"""A group may be held out if it has at most this many rows, or at most this part of the rows to hold out."""
+"""A group may be held out if it has at most this many rows, or at most this fraction of the rows to hold out."""
 MOST = 0.5
 """Largest fraction of the eligible groups that is held out."""
 
@@ -81,7 +81,7 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 
 
 def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Return groups (n,) with the smallest name that members (m,) MEMBER give them."""
+    """Rename groups, (n,), to the smallest name that the members, (m,) MEMBER, give them; return the new names."""
     if not len(members):
         return groups
     order, firsts = _by_text(members)
@@ -133,7 +133,7 @@ def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
-    """Return the members (n,) that differ from their predecessor."""
+    """Return the members that differ from the previous member."""
     differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
     return differing
 
@@ -177,12 +177,12 @@ def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray
 
 
 def draws(groups: np.ndarray) -> np.ndarray:
-    """Return a number from 0 to 1 for each group (n,) uint64, (n,) float64; groups with the lowest are held out."""
+    """Return a number from 0 to 1 for each group, (n,) float64; the groups with the lowest numbers are held out."""
     drawn: np.ndarray = (mixed(groups) >> np.uint64(11)) / float(1 << 53)
     return drawn
 
 
 def mixed(names: np.ndarray) -> np.ndarray:
-    """Return evenly spread hashes of names (n,) uint64, (n,) uint64; names are minima of hashes, and uneven."""
+    """Return evenly distributed hashes of names, (n,) uint64: names are minima of hashes, which are not even."""
     spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
     return spread

@@ -131,7 +131,7 @@ def _similarities(entries: np.ndarray, first: np.ndarray, second: np.ndarray) ->
 
 
 def merge(dropped: np.ndarray) -> np.ndarray:
-    """Return one entry (DROPPED) a row, ascending: the most similar document, of equally similar ones the lowest id."""
+    """Return one entry (DROPPED) per row, ascending: the most similar document; among equals, the lowest id."""
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]
     merged: np.ndarray = ordered[starts_run(ordered["row"])]

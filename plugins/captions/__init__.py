@@ -3,7 +3,7 @@
     {train,valid,test}.pkl ──> captions embedded ──> projections fitted (`ranking`) ──> ranks ──> recalls
 
 Follows SentEval's protocol. The task's main score is the mean of six recalls, three in each direction, as in DeCLUTR's
-averages. The features of the images are another network's. They are published as pickles, whose code never runs.
+averages. Images are given as features that a separate network computed, published as pickles. Code in them never runs.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ class Captions:
         data: a SentEval data folder that has all three splits.
 
     Raises:
-        MissingDataError: a split is not there.
+        MissingDataError: the file of a split does not exist.
         DataError: a file is malformed or holds code, the splits' features differ in width, or the train split is too
             small.
     """

@@ -25,11 +25,11 @@ CAPTIONS_PER_IMAGE = 5
 
 @dataclass(frozen=True)
 class Captioned:
-    """Images, as features computed by another network, and five captions of each.
+    """Images, as features computed by a separate network, and five captions of each image.
 
     Attributes:
         images: float32 (n, dim).
-        captions: 5n texts, those of image i from 5i on.
+        captions: 5n texts; the captions of image i are captions[5i:5i + 5].
     """
 
     images: NDArray[np.float32]
@@ -42,13 +42,13 @@ class Captioned:
 def read_captioned(path: Path) -> Captioned:
     """Read a split of COCO, `{train,valid,test}.pkl`.
 
-    The pickle holds a dict: `features`, a row of numbers per image; `image_to_caption_ids`, by the number of the image;
-    `captions`, by id, each a dict with `cleaned_caption`. As in SentEval, an image's first five captions count, each
-    followed by a full stop, and Python 2's byte strings are read as Latin-1.
+    The pickle holds a dict: `features`, a row of numbers per image; `image_to_caption_ids`, which maps the number of an
+    image to ids; `captions`, which maps an id to a dict with `cleaned_caption`. As in SentEval, only an image's first
+    five captions are used, each followed by a full stop, and Python 2's byte strings are read as Latin-1.
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: the pickle needs more than arrays of numbers and plain containers, is truncated, or has another
+        DataError: the pickle needs more than arrays of numbers and plain containers, is truncated, or has a different
             structure.
     """
     try:
@@ -136,7 +136,7 @@ def _item(container: Any, key: Any) -> Any:
 
 
 class _RefusedError(Exception):
-    """A pickle needs something that COCO's do not; the message says what."""
+    """A pickle needs something that the pickles of COCO do not need; the message says what."""
 
 
 class _Bounded:

@@ -78,7 +78,7 @@ class FoldRanks:
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks by the projections with the best dev recalls, and the number of passes over the training rows."""
+    """The ranks from the projections with the best dev recalls, and the number of passes over the training rows."""
 
     dev: FoldRanks
     test: FoldRanks
@@ -98,8 +98,8 @@ class _Projections(nn.Module):
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> BestRanks:
     """Train until the dev recalls fail to rise at a fourth check, or for 21 passes.
 
-    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, a check after each pass. The
-    fourth check that fails ends training, whether checks between them passed or not, and so do 21 passes.
+    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, a check after each pass.
+    Training ends at the fourth check that fails, even if checks in between passed, or after 21 passes.
     Negatives are drawn with replacement from the rows outside the batch, and may include another caption of the same
     image.
 

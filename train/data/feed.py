@@ -42,8 +42,8 @@ class Feed:
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a line for each dataset that `total` steps read more than `MANY_TIMES` times, and for each dataset except
-        the primary one that they do not read exactly once.
+        """Return a line for each dataset that `total` steps read more than `MANY_TIMES` times, and for each dataset,
+        except the primary one, that they do not read exactly once.
         """
         times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
         return [

@@ -186,7 +186,7 @@ class ExampleStream:
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """Return this rank's rows of a step with concatenated columns: large columns cost far less than many small ones."""
+        """Return this rank's rows of a step as one `Rows`: large columns cost far less than many small ones."""
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
         firsts = range(self.rank * each, len(rows), together)
@@ -271,7 +271,7 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
 
 
 def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of a batch; a column of empty lists if the batch lacks it, such as hard negatives when held out."""
+    """Return a column of a batch; empty lists if a held-out part lacks the column, e.g. hard negatives."""
     if name in batch.schema.names:
         return batch.column(name)
     return pa.array([[]] * batch.num_rows, batch.column("tokens").type)

@@ -72,7 +72,7 @@ class Checkpoints:
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
         self.latest: list[tuple[str, str | None]] = []
-        """(tag, tag of the best checkpoint so far) for the last two checkpoints that this process saved or resumed from."""
+        """(tag, tag of the best so far) for the last two checkpoints that this process saved or resumed from."""
 
     def tags(self) -> list[str]:
         """Return the names of the step folders, newest first."""
@@ -135,7 +135,7 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag, tag of the best checkpoint so far) of the newest undamaged checkpoint; report damaged newer ones.
+        """Return (tag, tag of the best so far) of the newest undamaged checkpoint; report damaged newer checkpoints.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint.

@@ -182,7 +182,7 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: Clock) -> tuple[Metrics, FeedState]:
-        """Make one update per turn, on the same examples; return (detached metrics of this rank, state after the step)."""
+        """Make one update per turn, on the same examples; return (this rank's detached metrics, state after it)."""
         step: list[MicroBatch] = []
         for _ in range(self.recipe.training.gradient_accumulation_steps):
             with clock.waiting():
@@ -293,8 +293,9 @@ class Trainer:
         return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate_start(self) -> bool:
-        """Evaluate the model that training starts from, and the weights before the first step; return whether a score or
-        loss was finite.
+        """Evaluate the model that training starts from, and the weights before the first step.
+
+        Return whether a score or loss was finite.
         """
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))

@@ -332,9 +332,9 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return whether pooling and number of layers are those of the model that training starts from (`given`).
+        """Return true if pooling and number of layers equal the values in `given`, the model that training starts from.
 
-        Without `given`, return true.
+        Return true without `given`, too.
         """
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 

@@ -75,7 +75,7 @@ def read_source(folder: Path) -> ModelSource:
     """Return the contents of a local model folder.
 
     Raises:
-        EncoderError: the folder is an incomplete sentence-transformers folder, or has modules that training cannot keep.
+        EncoderError: it is an incomplete sentence-transformers folder, or has modules that training cannot keep.
     """
     listed = read_modules(folder)
     if not listed:

@@ -97,7 +97,7 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
 
 
 def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
-    """Raise ValueError for the first column that the shards lack; `needed` maps a column to the option that needs it."""
+    """Raise ValueError for the first column that the shards lack; `needed`: column -> the option that needs it."""
     columns = setting.sample.schema.names if setting.sample is not None else needed
     for column, option in needed.items():
         if column not in columns:

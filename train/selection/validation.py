@@ -27,12 +27,12 @@ class HeldOutExamples:
     """The held-out examples of a run.
 
     Args:
-        streams: by dataset, a stream over its held-out examples. The micro-batches of a step are contrasted with each
-            other if there are several.
+        streams: dataset -> stream of its held-out examples. If a step has several micro-batches, their examples are
+            contrasted with each other.
 
     Attributes:
         unjudged: objective -> why its loss cannot pick the best checkpoint.
-        judging: objective -> its weight, for the objectives whose loss can.
+        judging: objective -> its weight, for the objectives whose loss can pick the best checkpoint.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:

@@ -194,7 +194,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
 
 
 def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
-    """Return the model of `model.distill` as sentence-transformers loads it, and the number of its embeddings."""
+    """Return the model in `model.distill`, loaded by sentence-transformers, and the number of its token embeddings."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
     from clearspan.common.encoder.library import load_with_library

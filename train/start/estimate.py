@@ -23,7 +23,7 @@ TABLE_OUTPUT = 12
 
 
 def parts(recipe: Recipe, learner: Learner) -> list[str]:
-    """Return a line for each part of the model: parameters, those that train, and the peak of their learning rate."""
+    """Return a line for each part of the model: number of parameters, number that train, and peak learning rate."""
     lines, part_of = [], learner.parts()
     for part in dict.fromkeys(part_of.values()):
         members = [parameter for parameter in part_of if part_of[parameter] == part]

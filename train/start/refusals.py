@@ -1,7 +1,7 @@
 """Refuse a recipe whose objectives, encoder and datasets cannot work together, once they are built.
 
 recipe.check  values of the recipe alone, before anything is loaded  (`train.config.options`)
-here          what only the built objectives, the encoder and the manifests tell
+here          conditions that depend on the built objectives, the encoder and the manifests
 """
 
 from collections.abc import Sequence
@@ -61,8 +61,10 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
 
 
 def check_parts(recipe: Recipe, learner: Learner) -> None:
-    """Raise RecipeError for an objective that trains nothing of the exported model, and for optimizer options without
-    effect: those of a part that does not train, or, if every trained part has its own, the general ones.
+    """Raise RecipeError for an objective that trains nothing of the exported model, and for useless optimizer options.
+
+    Options are useless if they are for a part that does not train; the general options, if every trained part has
+    separate options.
     """
     train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
     exported = {*encoder.base.parameters(), *encoder.head.parameters()}

@@ -67,7 +67,7 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
 
     Args:
         model: `train.model.static.StaticModel` with random vectors.
-        weights: (V,), at most one per token of the model; the other tokens keep their length.
+        weights: (V,), for the first V tokens of the model; the vectors of further tokens keep their length.
         known: (at most V, at most h) fp32, of unit length.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]

@@ -3,9 +3,9 @@
     pass 1   micro-batches -> forward of each, no gradient -> all vectors -> contrastive losses -> vectors' gradients
     pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
-Between the passes one vector a sequence is kept. A contrastive loss gets the gradient of one batch of all the step's
-examples. Other losses are computed in pass 2; a masked-LM loss is weighted by the micro-batch's share of the step's
-masked tokens, so that its gradient too is that of one batch.
+Between the passes one vector per sequence is kept. A contrastive loss gets the same gradient as if all examples of the
+step were one batch. Other losses are computed in pass 2; a masked-LM loss is weighted by the micro-batch's share of the
+step's masked tokens, so that its gradient, too, is the same as in one batch.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ class Part:
     """The result of pass 1 for a micro-batch.
 
     Args:
-        vectors: the vectors of all its sequences; None if no objective is contrastive.
-        contexts: the contexts of the requests, by objective.
-        masked: the number of masked tokens on this rank, (), by the objective that masks them.
+        vectors: the vectors of all sequences of the micro-batch; None if no objective is contrastive.
+        contexts: objective -> the context of its request.
+        masked: objective that masks tokens -> number of masked tokens on this rank, ().
     """
 
     vectors: SequenceVectors | None
@@ -47,8 +47,9 @@ class Cached:
         metrics: the metrics of these objectives.
         pooled, first: the losses' gradients with respect to this micro-batch's vectors, (N, h) each, times the number
             of micro-batches, since the step takes the mean of their gradients; None if no loss uses these vectors.
-        parameters: the contrastive objectives' parameters, such as a head's, with their gradients.
-        shares: the factor of each masked-LM loss, (), by objective: the micro-batch's masked tokens over their mean.
+        parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
+        shares: objective -> the factor of its masked-LM loss, (): the micro-batch's number of masked tokens divided by
+            the mean over micro-batches.
     """
 
     losses: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""The contract of an objective: what it is given, what it asks the encoder for, and the base classes to derive from.
+"""The contract of an objective: its inputs, its requests to the encoder, and the base classes to derive from.
 
 host     `collate`   rows of the shards -> columns of a batch: views made or chosen, images decoded
 device   `request`   batch -> blocks of sequences to encode, blocks to mask
@@ -31,7 +31,7 @@ from clearspan.train.step.requests import Metrics, Request
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The surroundings of an objective: the run's encoder, and the objective's dataset.
+    """Information for an objective about the run: the encoder, and the objective's dataset.
 
     Args:
         name: the objective's name in the recipe.
@@ -63,16 +63,16 @@ class Setting:
     prompt_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
-        """Return the randomness keys of examples for one purpose of this objective, (n,) int64.
+        """Return the random keys of examples for one purpose of this objective, (n,) int64.
 
         Args:
-            epochs: (n,) int64, numpy or tensor, or one epoch of all examples.
-            ids: (n,) int64, numpy or tensor; the result is of the same library.
+            epochs: (n,) int64, numpy array or tensor; or one integer, the epoch of all examples.
+            ids: (n,) int64, numpy array or tensor. The result has the same type.
         """
         return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
 
     def sequence_keys(self, batch: Batch, count: int) -> list[Tensor]:
-        """Return the randomness keys (B,) of `count` blocks with one sequence an example: no two blocks share masks."""
+        """Return random keys, (B,), for each of `count` blocks with one sequence per example: no two share masks."""
         keys = self.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         return [keyed.mix(keys, number) for number in range(count)]
 
@@ -96,12 +96,13 @@ class Setting:
         return ("tokens", *(name for name in ("positive", "negative") if name in names))
 
     def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
-        """Return mean and variance of an example's tokens in a column, from the manifest's histogram of lengths.
+        """Return the mean and the variance of an example's number of tokens in a column, from the manifest's histogram.
 
-        A histogram's bin counts as its longest length; the sample gives the ratio of true lengths to those.
+        All examples in a bin of the histogram are first taken to have the bin's longest length; the sample of examples
+        gives the factor from these lengths to the true ones.
 
         Args:
-            capacity: the length that texts are cut at, in tokens; None: the encoder's.
+            capacity: the length to which texts are cut, in tokens; None: the encoder's capacity.
         """
         capacity = self.capacity if capacity is None else capacity
         histogram = self.dataset.manifest.lengths.get(column) or {str(capacity): 1}
@@ -116,9 +117,10 @@ class Setting:
         return fraction * mean, fraction**2 * variance
 
     def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
-        """Return mean and variance of an example's tokens in spans, from the `moments` of a document that has the
-        `required` tokens: spans of shorter documents shrink in proportion. A bin of the histogram counts as its longest
-        length.
+        """Return the mean and the variance of the number of tokens in an example's spans, if spans may shrink.
+
+        `moments` are the mean and the variance for a document with at least `required` tokens; the spans of a shorter
+        document shrink in proportion. All examples in a bin of the histogram are taken to have its longest length.
         """
         histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
         if not histogram:
@@ -179,7 +181,7 @@ class Objective(nn.Module, abc.ABC):
         name, data, weight: from the recipe, see `ObjectiveConfig`.
         pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
         min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
-        measured: the column that `min_tokens` is about.
+        measured: the column to which `min_tokens` applies.
     """
 
     config: ObjectiveConfig
@@ -201,7 +203,7 @@ class Objective(nn.Module, abc.ABC):
             earlier: the recipe's objectives before this one.
 
         Raises:
-            ValueError: the surroundings lack what the objective needs, such as a mask token or another objective.
+            ValueError: something that the objective needs is missing, such as a mask token or another objective.
         """
         return cls(config, setting)
 
@@ -220,8 +222,9 @@ class Objective(nn.Module, abc.ABC):
         """Return the load that one example puts on a forward; `Workload()` if the objective encodes nothing itself."""
 
     def block_moments(self, block: str) -> tuple[float, float]:
-        """Return mean and variance of the tokens that one example has in a block; sizes the mask budget of an objective
-        that masks the block.
+        """Return the mean and the variance of the number of tokens that one example has in a block.
+
+        An objective that masks the block sizes its mask budget by them.
 
         Raises:
             ValueError: there is no such block of tokens.
@@ -245,7 +248,7 @@ class Objective(nn.Module, abc.ABC):
         return ""
 
     def collate(self, rows: Rows) -> Columns:
-        """Return the columns that `request` finds in its batch, an item a row; by default `columns` as they are.
+        """Return the columns that `request` finds in its batch, one item per row; by default `columns`, unchanged.
 
         Runs on the host, in the data stream's thread. Random choices must come from `setting.keys`. A column that is
         returned unchanged is shared with other objectives.
@@ -263,7 +266,7 @@ class Objective(nn.Module, abc.ABC):
         """
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return what the trainer uses: `loss`, unless a base class derives another one from it."""
+        """Return the loss that the trainer minimizes: `loss`, unless a base class derives a different loss from it."""
         return self.loss(encoded, context)
 
     def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
@@ -289,8 +292,8 @@ class TokenObjective(Objective):
 
 
 class ExampleObjective(Objective):
-    """An objective whose loss is a mean over examples, each on its own.
+    """An objective whose loss is a mean of independent losses of the examples.
 
-    Every micro-batch counts alike, with gradient caching too. A loss that compares examples must be a
-    `ContrastiveObjective`, or it would see those of one micro-batch only.
+    Every micro-batch has the same weight, with gradient caching too. A loss that compares examples must be a
+    `ContrastiveObjective`; otherwise it would only see the examples of one micro-batch.
     """

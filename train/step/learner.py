@@ -30,8 +30,8 @@ class Learner(nn.Module):
 
     Args:
         embeddings: the patch embeddings of the datasets that are not text, by the dataset's name.
-        turns: the names of each turn's objectives, by turn; None: one turn of all objectives.
-        budgets: the fixed shape of each turn's forward on one rank; None: as many tokens as the batch has.
+        turns: turn -> the names of its objectives; None: one turn with all objectives.
+        budgets: turn -> the fixed shape of its forward pass on one rank; None: as many tokens as the batch has.
     """
 
     def __init__(
@@ -74,16 +74,19 @@ class Learner(nn.Module):
         return {objective.name: objective.collate(rows) for objective in readers}
 
     def parts(self) -> dict[nn.Parameter, str]:
-        """Return the part of each parameter: `embeddings`, the table of token embeddings; `heads`, all that is outside
-        the encoder's base model; `layers`, the rest (`train.config.optimizer`).
+        """Return the part to which each parameter belongs (`train.config.optimizer`).
+
+        `embeddings` is the table of token embeddings; `heads` is everything outside the encoder's base model; `layers`
+        is the rest.
         """
         parts = dict.fromkeys(self.parameters(), "heads") | dict.fromkeys(self.encoder.base.parameters(), LAYERS)
         return parts | dict.fromkeys(self.encoder.token_table(), "embeddings")
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
-        """Return the parameters that a turn trains: the encoder's layers, the turn's objectives, and token embeddings,
-        patch embeddings, the masked-LM head and the layers after the pooling if one of these objectives uses them; none
-        that are frozen.
+        """Return the parameters that a turn trains, without frozen parameters.
+
+        They are the encoder's layers and the parameters of the turn's objectives, and, if one of these objectives uses
+        them, token embeddings, patch embeddings, the masked-LM head and the layers after the pooling.
         """
         return self.trained_by(self.of_turn(turn))
 
@@ -167,7 +170,7 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def prepare(self, batches: Mapping[str, Batch], turn: str = ALL) -> Prepared:
-        """Return a micro-batch as the encoder takes it: the objectives' spans, views and masks, in a step's shape."""
+        """Return a micro-batch in the form that the encoder takes: spans, views and masks, packed in the step shape."""
         objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
         complete = len(objectives) == len(self.of_turn(turn))
         budget = self.budgets.get(turn) if complete else None

@@ -24,8 +24,8 @@ class Request:
     """An objective's part of one forward.
 
     Args:
-        sequences: blocks of sequences to encode, by names that the objective chooses.
-        masking: how to mask the tokens of a block: of this objective, or of another one as `OBJECTIVE/BLOCK`.
+        sequences: blocks of sequences to encode: name, which the objective chooses -> block.
+        masking: name of a block -> how to mask its tokens. A block of another objective is named `OBJECTIVE/BLOCK`.
         context: what the loss needs besides the encoded blocks, such as labels.
     """
 
@@ -39,10 +39,10 @@ class Prepared:
     """The requests of a turn's objectives for a micro-batch, packed and masked.
 
     Args:
-        requests: by objective.
+        requests: objective -> its request.
         packed: all blocks of sequences, after masking.
-        blocks: the sequences of each block, by `OBJECTIVE/BLOCK`.
-        masked: the masked tokens, by the block that is masked.
+        blocks: `OBJECTIVE/BLOCK` -> the sequences of the block.
+        masked: name of a masked block -> its masked tokens.
         static: whether the batch has a fixed shape.
     """
 
@@ -53,7 +53,7 @@ class Prepared:
     static: bool
 
     def counts(self) -> Metrics:
-        """Return the number of tokens, and with a fixed shape, the numbers of tokens and masks that it cuts."""
+        """Return the number of tokens; with a fixed shape, also the numbers of tokens and masks that did not fit."""
         counts = {"tokens": self.packed.num_tokens.detach()}
         if self.static:
             counts["tokens_cut"] = self.packed.cut.detach()
@@ -72,10 +72,10 @@ class Prepared:
 
 
 def prepare(requests: dict[str, Request], special: SpecialTokens, budget: Budget | None) -> Prepared:
-    """Pack the blocks of all requests into one batch, and mask what they ask to mask.
+    """Pack the blocks of all requests into one batch, and mask the blocks that the requests name.
 
     Args:
-        requests: by objective, in the order of their blocks in the batch.
+        requests: objective -> its request, in the order of the blocks in the batch.
         budget: the fixed shape of the batch; None: as many tokens as the blocks have.
     """
     sequences = {

@@ -158,7 +158,7 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
 
 
 def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
-    """Return a table's headings and rows: for each run its name, its values of the grid's keys, and its metrics as text."""
+    """Return a table's headings and rows: each run's name, its values of the grid's keys, and its metrics as text."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
     rows = [
