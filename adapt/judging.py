@@ -39,7 +39,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Command):
-    """Options of the judge's command."""
+    """Command that ranks the texts of a collection with each system, and writes the verdict."""
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "judge"

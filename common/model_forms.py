@@ -16,9 +16,9 @@ ELSEWHERE = {
 
 
 def misnamed(spec: str, taken: str = "") -> str | None:
-    """Return the problem of a `--model` value and what to write instead; None if this command accepts the value.
+    """Return an error message for a `--model` value that this command does not accept; None if it accepts the value.
 
-    If a file or folder of this name exists, the value is a path and not a form.
+    A form is a value with a prefix, such as `static:DIR`. If a file or folder of this name exists, it is a path.
 
     Args:
         taken: the form that the command accepts; "" for none.

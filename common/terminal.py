@@ -222,7 +222,7 @@ def run(
     expected: tuple[type[Exception], ...] = (),
     remedy: str = "",
 ) -> int:
-    """Run a command, from the parsing of its options on; return its exit code.
+    """Parse the options of a command and run it; return its exit code.
 
     An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
     other expected exceptions. A reader that closes stdout is no error. Characters that the terminal's encoding lacks

@@ -13,7 +13,7 @@ from clearspan.pipelines.run import RunOptions, run
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MakeDataset(Command):
-    """The command of a kind of dataset.
+    """Command that makes a dataset of one kind from a corpus.
 
     Attributes:
         kind: the kind, with its own options.

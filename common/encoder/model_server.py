@@ -96,7 +96,7 @@ class ModelServer:
             request.answer.set_result(({"error": one_line(error)}, []))
 
     def _do(self, request: _Request) -> None:
-        """Answer any request but `ids`, at once and completely."""
+        """Answer a request of any type except `ids`, before the next request is read."""
         message = request.message
         model = self._model
         try:

@@ -113,7 +113,7 @@ class Prompts:
         return Sides(self.of_side(QUERY, query), self.of_side(DOCUMENT, document), self.of_side(OTHER, other))
 
     def unused(self, *sides: Side) -> str:
-        """Return a line if queries or documents have no prompt although a prompt of the model seems meant for them."""
+        """Return a warning if queries or documents get no prompt although a prompt of the model has a name for them."""
         lines = []
         for side in sides:
             words, whose = (OF_DOCUMENTS, "documents") if side == DOCUMENT else ((QUERY,), "queries")

@@ -69,7 +69,7 @@ class HeldOutTexts:
 
 
 class _Texts(NamedTuple):
-    """The texts of a dataset or file, lowest hashes of their ids first.
+    """The texts of a dataset or file, sorted by the hashes of their ids.
 
     Attributes:
         place: the held-out part of the dataset, or the file.
@@ -77,8 +77,8 @@ class _Texts(NamedTuple):
         num_held, num_texts: number of texts in the held-out part, and in both parts, including texts that were not
             read.
         files: see `HeldOutTexts`.
-        is_halved: whether one half of the held-out texts picks checkpoints.
-        is_whole: whether the texts of the training part were looked for and found.
+        is_halved: whether half of the held-out texts is reserved for choosing checkpoints.
+        is_whole: whether the training part was found, so that its texts are ranked too.
     """
 
     place: Path

@@ -88,7 +88,7 @@ class RetrievalSet:
 
     @functools.cached_property
     def precedence(self) -> Ints:
-        """Ranks of the documents' ids, int64 (n,): among equal scores, the document with the higher number is first.
+        """Return the tie-break key of each document, int64 (n,): of equal scores, the larger key ranks first.
 
         trec_eval compares ids as strings, the higher one first. Texts without ids are compared by their hashes, so that
         their order in a file has no effect.

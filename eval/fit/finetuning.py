@@ -74,7 +74,7 @@ def transformer_folder(folder: Path) -> Path | None:
 
 
 def trainer_device(device: str) -> bool:
-    """Return whether the Trainer can run on a device: the CPU, or the first GPU, which it always chooses itself."""
+    """Return whether transformers' Trainer can run on a device: it always takes the CPU or the first GPU."""
     parsed = torch.device(device)
     return parsed.type == "cpu" or (parsed.type == "cuda" and not parsed.index)
 

@@ -6,7 +6,9 @@ A filter is a function of a document, as in datatrove. It may change the documen
 removes. Reasons are counted with the filter's name before them, e.g. `gopher_words`:
 
     def long_enough(document):
-        return len(document.text) >= 200 or (False, "short")      # --quality my_module:long_enough: long_enough_short
+        return len(document.text) >= 200 or (False, "short")
+
+`--quality my_module:long_enough` counts the documents that this one drops as `long_enough_short`.
 """
 
 import dataclasses

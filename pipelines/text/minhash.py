@@ -51,11 +51,11 @@ def sketches(texts: Sequence[str]) -> np.ndarray:
 
 
 def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return the sketches of sets of hashes, (num_rows, NUM_HASHES) int64; zeros for an empty set.
+    """Return the MinHash sketches of `num_rows` sets of hashes, (num_rows, NUM_HASHES) int64; zeros for an empty set.
 
     Args:
         grams: (n,) int64; a set may hold a hash more than once.
-        rows: the set of each hash, (n,) int64.
+        rows: index of the set that each hash belongs to, (n,) int64.
     """
     grams = keyed.finalize(grams)
     numbers = np.full((num_rows, NUM_HASHES), _EMPTY, np.int64)

@@ -275,7 +275,7 @@ def _number(job: Job, name: str, number: int) -> int:
 
 
 def _of(entries: str, iteration: int) -> str:
-    """Return the name of the entries of an iteration."""
+    """Return the prefix of the file names of one type of entries in an iteration, e.g. `replies3`."""
     return f"{entries}{iteration}"
 
 

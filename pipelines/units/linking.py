@@ -157,7 +157,8 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return a mask of the groups that may be held out, (n,) bool: resolved, and small relative to the wanted rows."""
+    """Return a mask of the groups that may be held out, (n,) bool: all of their links are known, and they are small
+    relative to the number of rows to hold out."""
     _, group = np.unique(sizes["group"], return_inverse=True)
     unresolved = np.bincount(group, sizes["unresolved"]) > 0
     rows = np.bincount(group, sizes["rows"])

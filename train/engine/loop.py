@@ -233,7 +233,7 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Return whether the current step is sure to be logged, and all metrics are needed."""
+        """Return whether the schedule logs the current step, so that all its metrics must be computed."""
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
     def _open_tracker(self) -> None:
@@ -317,7 +317,10 @@ class Trainer:
             self.tracker.display.score(None if prefix else self.step, shown, better)
 
     def _save(self, metrics: Metrics, best: bool) -> None:
-        """Save, after checking that the step's losses and weights are finite: few saved steps are also logged."""
+        """Save a checkpoint, after checking that losses and weights are finite.
+
+        Logging checks them too, but most steps that are saved are not logged.
+        """
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
         state = {"step": self.step, "total": self.total, "feed": to_plain(self.state)}

@@ -31,7 +31,8 @@ def save_mlm_head(encoder: Any, folder: Path) -> None:
 
 
 def variant(folder: Path) -> str | None:
-    """Return the variant of a folder's weights that has a masked-LM head, for `from_pretrained`; None: the weights
-    themselves.
+    """Return the argument `variant` of `from_pretrained` that loads a folder's weights with a masked-LM head.
+
+    None if the folder has no weights with such a head.
     """
     return VARIANT if (folder / INDEX).is_file() else None

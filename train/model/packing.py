@@ -201,7 +201,9 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
 
 
 def _joined(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (tokens, starts, lengths) of all slices in one array that is never empty, as an index is needed."""
+    """Concatenate the tokens of all slices; return (tokens, starts, lengths).
+
+    One more token follows, so that the tokens can be indexed even if there are no slices."""
     sources = list({id(part.tokens): part.tokens for part in slices}.values())  # of several blocks copied once
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
     none = torch.zeros(0, dtype=torch.int64, device=device)

@@ -150,7 +150,7 @@ def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the runs' metrics without losses, for a table whose readers would take the losses as comparable."""
+    """Return the runs' metrics without losses: losses of runs with different settings cannot be compared."""
     return {
         run: {name: value for name, value in figures.items() if not report.is_loss(name)}
         for run, figures in by_run.items()
