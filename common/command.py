@@ -1,17 +1,19 @@
 """Commands: one object each, which the command line, Python and other commands call alike.
 
-@dataclass(frozen=True, kw_only=True)
-class Compare(Command):
-    "The command `compare`."
+A command declares its options as fields, and does its work in `run`:
 
-    prog: ClassVar[str] = "python -m clearspan.eval.compare"
-    expected: ClassVar[Errors] = (DataError, OSError)
-    a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
+    @dataclass(frozen=True, kw_only=True)
+    class Compare(Command):
+        "The command `compare`."
 
-    def run(self) -> Result: ...
+        prog: ClassVar[str] = "python -m clearspan.eval.compare"
+        expected: ClassVar[Errors] = (DataError, OSError)
+        a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
 
-Compare(a=folder).run()             from Python: options checked, a `Result`
-Compare.main(["runs/a"])            from a command line: text or JSON is printed, the exit code returned
+        def run(self) -> Result: ...
+
+    Compare(a=folder).run()             from Python: options checked, a `Result`
+    Compare.main(["runs/a"])            from a command line: text or JSON is printed, the exit code returned
 """
 
 import sys

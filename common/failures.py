@@ -8,6 +8,7 @@ process ends without a report, only its exit code is known.
 """
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -69,10 +70,15 @@ def hand_over(failure: Failure) -> bool:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line to a file that exists; processes may do so at the same time."""
+    """Append a line to a file that exists; processes may do so at the same time.
+
+    Raises:
+        OSError: the file cannot be written, or the disk has no room for the whole line.
+    """
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        os.write(file, line)
+        if os.write(file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(file)
 

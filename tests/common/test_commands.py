@@ -1,5 +1,6 @@
 """A command that another one started: it hands its failure over as data, and advises to repeat the call."""
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
-from clearspan.common.failures import Failure, report
+from clearspan.common.failures import Channel, Failure, report
 
 
 @pytest.mark.guarantee("advice-that-works")
@@ -87,3 +88,22 @@ def test_without_a_caller_a_failure_is_a_line(
     monkeypatch.setenv("CLEARSPAN_FAILURES", str(tmp_path / "of a caller that has ended"))
     report(Failure("train", "no such option", 2, is_refused=True))
     assert capsys.readouterr().err == "train: no GPU\ntrain: no such option (see --help)\n"
+
+
+def test_a_failure_that_the_disk_has_no_room_for_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLEARSPAN_FAILURES", "/dev/full")
+    report(Failure("train", "no GPU"))
+    assert capsys.readouterr().err == "train: no GPU\n"
+
+
+def test_a_failure_that_is_written_in_part_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "failures").touch()
+    monkeypatch.setenv("CLEARSPAN_FAILURES", str(file))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda number, line: write(number, line[:9]))
+    report(Failure("train", "no GPU"))
+    assert capsys.readouterr().err == "train: no GPU\n" and Channel(file).read() == []

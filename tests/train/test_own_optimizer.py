@@ -133,6 +133,7 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
         (["optimizer.type=adam"], "optimizer.type adam: not of the form module:name"),
         (["optimizer.type=torch.optim:SGD", "training.zero_stage=1"], "needs training.zero_stage=0"),
         (["training.loggers=[absent:Table]"], "training.loggers: absent:Table: there is no module absent"),
+        (["training.loggers=[a:B,a:B]"], "training.loggers a:B, a:B: name each logger once"),
     ],
 )
 def test_it_is_refused_before_the_run(overrides: list[str], message: str) -> None:

@@ -289,6 +289,7 @@ def check(recipe: Recipe) -> None:
     check_model(recipe.model)
     _check_training(recipe)
     _check_optimizers(recipe)
+    _check_loggers(recipe)
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
@@ -394,7 +395,12 @@ def _check_optimizers(recipe: Recipe) -> None:
                 "and how another optimizer's is divided is not known",
             )
         )
-    for spec in recipe.training.loggers:
+
+
+def _check_loggers(recipe: Recipe) -> None:
+    specs = recipe.training.loggers
+    refuse((len(set(specs)) < len(specs), f"training.loggers {', '.join(specs)}: name each logger once"))
+    for spec in specs:
         try:
             plugins.load_function(spec, "a logger")
         except plugins.PluginError as error:
