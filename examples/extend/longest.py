@@ -1,5 +1,5 @@
 """A command of your own: the longest examples of a dataset. Run this file, or make it a subcommand of `clearspan` by a
-line in `COMMANDS` of clearspan/__main__.py:
+line in `COMMANDS` of common/catalog.py:
 
     python longest.py data/train --top 3
 """
