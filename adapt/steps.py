@@ -10,6 +10,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.child_commands import Option, words
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
+from clearspan.common.flags import flag
 from clearspan.shards import held_out
 
 PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan.train.distill"
@@ -101,7 +102,7 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         named = f"pairs of {' and '.join(options.titles)}"
         if not options.fields:
             where = ", ".join(filter(None, ["found by their names", options.found.note]))
-            named += f" ({where}; --text-field NAME takes texts without titles)"
+            named += f" ({where}; {flag('--text-field')} NAME takes texts without titles)"
         chosen = ",".join(options.prompt_name) or None
         if options.starts and any(options.known_prompts.texts.values()):
             chosen = NONE
@@ -167,7 +168,9 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.starts and line["precision"]:
-        about += f" ({options.encoder} itself embeds them all, which may take longest: --skip-given leaves it out)"
+        about += (
+            f" ({options.encoder} itself embeds them all, which may take longest: {flag('--skip-given')} leaves it out)"
+        )
     return Step("judge", about, JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
 
 

@@ -3,16 +3,12 @@
     min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
 
 `run_module` runs a command in a process of its own, prints its output as it comes, and raises its failure
-(`common.failures`); `common.parallel` runs several commands at a time. `naming_keywords` names keyword arguments in
-place of options in messages:
-
-    --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup
+(`common.failures`); `common.parallel` runs several commands at a time.
 """
 
 import contextlib
 import numbers
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +16,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from clearspan.common import flags
 from clearspan.common.failures import Failure, channel
+from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import children_ignore_it
 
@@ -28,9 +26,7 @@ __all__ = [
     "CommandError",
     "Option",
     "UsageError",
-    "as_keywords",
     "continue_with",
-    "naming_keywords",
     "run_module",
     "words",
 ]
@@ -41,9 +37,6 @@ out."""
 STARTED_BY = "CLEARSPAN_STARTED_BY"
 """Environment variable of a process that `run_module` started: the id of the process that called `run_module`."""
 CONTINUED = "repeat the same command or call to continue"
-OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
-"""Pattern of an option that has a keyword argument, with the option's name as its group; it also matches a command line
-in backticks, without a group, which stays unchanged."""
 
 
 class Processes:
@@ -108,21 +101,6 @@ class CommandError(RuntimeError):
         self.code = code
 
 
-def as_keywords(message: str) -> str:
-    """Return a message with keyword arguments in place of options."""
-    return OPTION.sub(lambda match: match[1].replace("-", "_") if match[1] else match[0], message)
-
-
-@contextlib.contextmanager
-def naming_keywords() -> Iterator[None]:
-    """Replace options by keyword arguments in the message of an exception that the `with` block raises."""
-    try:
-        yield
-    except Exception as error:
-        error.args = tuple(as_keywords(arg) if isinstance(arg, str) else arg for arg in error.args)
-        raise
-
-
 def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]:
     """Return the words of a command line that set the options.
 
@@ -149,7 +127,7 @@ def continue_with(option: str, advice: str = "") -> str:
     If `run_module` started this process, the advice is to repeat the command or call that started it; otherwise it is
     `advice`, or to use `option` of this command.
     """
-    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
+    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
 
 
 def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
@@ -166,7 +144,7 @@ def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
     """
     with channel() as failures:
         command = [sys.executable, "-m", module, *line]
-        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables
+        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables | flags.variables()
         children_ignore_it(environment)
         with processes.started(command, environment) as process:
             assert process.stdout is not None

@@ -6,13 +6,22 @@ hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
 
 from pathlib import Path
 
+from clearspan.common.flags import flag
+
 STATIC, HYBRID = "static:", "hybrid:"
-ELSEWHERE = {
-    STATIC: "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
-    "NEW`, and name NEW",
-    HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
-}
-"""Form -> message of a command that does not accept the form."""
+
+
+def _elsewhere(form: str) -> str:
+    """Return the message of a command that does not accept a form."""
+    if form == STATIC:
+        return (
+            "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
+            "NEW`, and name NEW"
+        )
+    return (
+        "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with "
+        f"{flag('--hybrid')}"
+    )
 
 
 def misnamed(spec: str, taken: str = "") -> str | None:
@@ -23,12 +32,12 @@ def misnamed(spec: str, taken: str = "") -> str | None:
     Args:
         taken: the form that the command accepts; "" for none.
     """
-    form = next((form for form in ELSEWHERE if spec.startswith(form)), "")
+    form = next((form for form in (STATIC, HYBRID) if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()
     if not inner:
         return f"names no folder: write {form if form == taken else ''}DIR, the folder of a model"
     if Path(spec).exists() or not form:
         return None
     if form != taken:
-        return ELSEWHERE[form]
+        return _elsewhere(form)
     return f"write {form} once: {form}DIR" if inner.startswith(form) else misnamed(inner)

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
+from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.terminal import Parser, UsageError
+from clearspan.common.terminal import REQUIRED, Parser, UsageError
 from clearspan.common.typed import conform, problem
 
 T = TypeVar("T")
@@ -83,9 +84,19 @@ class _Field(NamedTuple):
     limits: list[tuple[str, Any]]
 
     @property
-    def option(self) -> str:
-        """Return the flag as the user writes it, e.g. "--min-tokens"."""
+    def word(self) -> str:
+        """Return the flag as a word of the command line, e.g. "--min-tokens"."""
         return self.flag.name or f"--{'no-' if self.is_negated else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def keyword(self) -> str:
+        """Return the name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
+        return self.word.removeprefix("--").replace("-", "_")
+
+    @property
+    def option(self) -> str:
+        """Return the name of the option in a message: the flag, or the keyword argument if Python called."""
+        return flag(self.word)
 
     @property
     def is_negated(self) -> bool:
@@ -143,7 +154,7 @@ class Options:
 
     Raises:
         ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
-            twice; the message names the flag.
+            twice; the message names the option.
     """
 
     def __post_init__(self) -> None:
@@ -164,7 +175,7 @@ class Options:
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]
             if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                former = advice(f"{field.option} {wrong[0]}") or f": choose {', '.join(field.choices)}"
+                former = advice(f"{field.word} {wrong[0]}") or f": choose {', '.join(field.choices)}"
                 raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
@@ -174,7 +185,7 @@ def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
     """Add the flags of dataclasses to a parser, required flags first."""
     fields = [field for cls in classes for field in _fields(cls)]
     for field in sorted(fields, key=lambda field: not field.required):
-        parser.add_argument(field.name if field.flag.positional else field.option, **_argument(field))
+        parser.add_argument(field.name if field.flag.positional else field.word, **_argument(field))
 
 
 def _argument(field: _Field) -> dict[str, Any]:
@@ -250,7 +261,7 @@ def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -
         others: values of the fields that have no flag.
 
     Raises:
-        ValueError: the options do not fit together; the message names the flags.
+        ValueError: the options do not fit together; the message names them.
     """
     given = {field.name: getattr(namespace, field.name) for field in _fields(cls)}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
@@ -271,22 +282,22 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     A text or a path is read as the flag reads a word. None leaves an option out.
 
     Raises:
-        UsageError: an option is unknown or missing, or a value cannot work; the message names the flag.
+        UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
     """
-    known = {field.option.removeprefix("--").replace("-", "_"): field for field in _fields(cls)}
+    known = {field.keyword: field for field in _fields(cls)}
     turn_off = {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
     turn_off |= {name: field for name, field in known.items() if field.is_negated}
     known |= turn_off
     values = {}
     for name, value in given.items():
         if name not in known:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"no such option: {flag}{advice(flag) or did_you_mean(name, known)}")
+            word = f"--{name.replace('_', '-')}"
+            raise UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
         if value is not None:
             field = known[name]
             values[field.name] = not value if name in turn_off and isinstance(value, bool) else _read(field, value)
     if missing := [name for name, field in known.items() if field.required and field.name not in values]:
-        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+        raise UsageError(f"{REQUIRED}{', '.join(missing)}")
     try:
         return cls(**values)
     except ValueError as error:

@@ -62,6 +62,7 @@ from typing import ClassVar
 
 from clearspan.common import terminal
 from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -96,7 +97,7 @@ class Evaluate(EvalOptions, Command):
                 print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)
             raise
         truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
-        failure = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
+        failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
         if not truncated:
             return Printed(_text(scored), _json(scored))
         return Printed(_text(scored), _json(scored), 1, terminal.printable(failure))

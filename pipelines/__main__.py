@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from clearspan.common import plugins, terminal
 from clearspan.common.command import Command
+from clearspan.common.flags import flag
 from clearspan.common.options import add_fields, checked
 from clearspan.pipelines import kinds
 from clearspan.pipelines.dataset_command import MakeDataset
@@ -118,7 +119,9 @@ def prepare(words: Sequence[str], prog: str = PROG) -> Command:
     options = checked(command, RunOptions, arguments, beam=rest)
     kind = checked(command, known[name], arguments)
     if kind.group_field is not None and not options.holdout_fraction:
-        command.error("--group-field has no effect without --holdout-fraction: leave it out, or add that")
+        command.error(
+            f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add that"
+        )
     if rest:
         check_beam(command, rest)
     return MakeDataset(kind=kind, options=options)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
@@ -108,7 +108,6 @@ def mine_negatives(
 
 
 @checked
-@naming_keywords()
 def search(
     vectors: str | Path,
     queries: str | Sequence[str],
@@ -154,7 +153,6 @@ def search(
 
 
 @checked
-@naming_keywords()
 def open_collection(
     folder: str | Path,
     model: str | Path | None = None,
@@ -186,7 +184,6 @@ def _listed(inputs: Inputs) -> list[str | Path]:
     return [inputs] if isinstance(inputs, str | Path) else list(inputs)
 
 
-@naming_keywords()
 def _run(command: str, options: dict[str, Option], quiet: bool, more: Sequence[str] = ()) -> None:
     try:
         run_module("clearspan.pipelines", [command, *words(options), *more], quiet)

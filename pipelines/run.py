@@ -25,6 +25,7 @@ from annotated_types import Ge, Lt
 
 from clearspan.common.command import Result
 from clearspan.common.files import locked, remove_temporaries
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
@@ -65,10 +66,13 @@ class RunOptions(CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner_named and self.workers:
-            raise ValueError("--workers is for this machine: with --runner, use that runner's options")
+            raise ValueError(f"{flag('--workers')} is for this machine: with --runner, use that runner's options")
         on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
         if on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
-            raise ValueError("Dataflow does not see this machine's files: --input and --output must be in a bucket")
+            raise ValueError(
+                f"Dataflow does not see this machine's files: {flag('--input')} and {flag('--output')} must be in a "
+                "bucket"
+            )
 
     @property
     def runner_named(self) -> bool:
@@ -178,7 +182,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
+        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose one outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
@@ -271,7 +275,10 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
     """Bring a finished dataset up to date with the plan's inputs."""
     if job.num_units > update.SECOND:
-        raise PipelineError(f"--update: {job.num_units:,} work units, more than {update.SECOND:,}: raise --unit-bytes")
+        raise PipelineError(
+            f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
+            f"{flag('--unit-bytes')}"
+        )
     beside = update.begin(job.folder, plan.to_json())
     index = beside / f".{hashlib.sha256(storage.read_bytes(job.path(MANIFEST))).hexdigest()}.npy"
     if not index.exists():

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from clearspan.common import terminal
+from clearspan.common.flags import flag
 from clearspan.common.options import add_fields, checked, from_namespace
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
@@ -90,7 +91,7 @@ def launch(arguments: Sequence[str]) -> int:
 
     runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
     with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
-        runner.main(arguments if verbose else ["--log_level=critical", *arguments])
+        runner.main(arguments if verbose else [f"{flag('--log_level')}=critical", *arguments])
     return 0
 
 

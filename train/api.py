@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
 from clearspan.common.typed import checked, conform, problem
 from clearspan.train import recipe as recipes
 from clearspan.train.config.options import Recipe, RecipeError
@@ -92,7 +92,7 @@ def train_model(
         TrainingError: the run failed.
     """
     changes = assignments(overrides)
-    with naming_keywords(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
@@ -116,7 +116,6 @@ def train_model(
 
 
 @checked
-@naming_keywords()
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
 

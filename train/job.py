@@ -20,6 +20,7 @@ from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.failures import Failure, report
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -173,7 +174,9 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
+        return failed(
+            f"the ranks cannot connect ({reason}): is the port in use? choose another with {flag('--master_port')}"
+        )
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")

@@ -21,6 +21,7 @@ sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).p
 from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
+from clearspan.common.flags import flag  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
 
 EXAMPLE = """examples:
@@ -59,7 +60,7 @@ class Training(Command):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.recipe and not self.list:
-            raise ValueError("the following arguments are required: --recipe")
+            raise ValueError(f"the following arguments are required: {flag('--recipe')}")
 
     def run(self) -> Result:
         """Train; the exit code is 1 if the work failed, 2 if the recipe cannot work."""

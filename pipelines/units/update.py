@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from clearspan.common.files import locked
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import CHANGED
 from clearspan.pipelines.units import plan as planning
@@ -56,9 +57,12 @@ def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
         PipelineError: the dataset cannot be updated, or was made with different options.
     """
     if job.curation.holdout_fraction:
-        raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
+        raise PipelineError(
+            f"{flag('--update')}: a dataset with {flag('--holdout-fraction')} cannot be updated: choose a new "
+            f"{flag('--output')}"
+        )
     if storage.is_remote(job.folder):
-        raise PipelineError(f"--update: {job.folder} is not on this machine: choose a new --output")
+        raise PipelineError(f"{flag('--update')}: {job.folder} is not on this machine: choose a new {flag('--output')}")
     if not _is_finished(job):
         return False
     check_options(job.folder, planning.began(job.folder), job.fingerprint)
@@ -82,7 +86,7 @@ def advice(job: Job, error: Exception) -> str:
     if option_differences(planning.began(job.folder), job.fingerprint):
         return ""
     is_changed = isinstance(error, ClaimError) or CHANGED in str(error)
-    return ", or bring it up to date with --update" if is_changed else ""
+    return f", or bring it up to date with {flag('--update')}" if is_changed else ""
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -90,8 +94,8 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
-            f"{folder}: --update needs the model and the options that made it ({shown}): give those, or choose another "
-            "--output"
+            f"{folder}: {flag('--update')} needs the model and the options that made it ({shown}): give those, or "
+            "choose another --output"
         )
 
 
@@ -140,7 +144,7 @@ def replace(folder: str) -> None:
         if (beside / shard.name).exists():
             (beside / shard.name).replace(target / shard.name)
     if missing := next((shard.name for shard in manifest.shards if not (target / shard.name).exists()), None):
-        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with --update")
+        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with {flag('--update')}")
     manifest.save(folder)
     (beside / ASIDE).mkdir(exist_ok=True)
     if not (beside / ASIDE_DONE).exists():

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from clearspan.common import failures, files, terminal
 from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.flags import flag
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
 from clearspan.eval import results
@@ -56,15 +57,23 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     varied, known = {key for axis in sweep.grid for key in axis}, ["", *AVERAGES, *HALVES]
     keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
-        ("output" in varied | keys, "output: each run has its own folder in that of --output"),
-        *((key in keys, f"{key}: the grid varies it too: give its only value as --grid {key}=VALUE") for key in varied),
-        (bool(options.data) != bool(tasks), "--tasks and --data go together: give both or none"),
+        ("output" in varied | keys, f"output: each run has its own folder in that of {flag('--output')}"),
+        *(
+            (key in keys, f"{key}: the grid varies it too: give its only value as {flag('--grid')} {key}=VALUE")
+            for key in varied
+        ),
+        (bool(options.data) != bool(tasks), f"{flag('--tasks')} and {flag('--data')} go together: give both or none"),
         (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
-        (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
+        (
+            options.protocol != "full" and not tasks,
+            f"{flag('--protocol')} {options.protocol} has no effect without {flag('--tasks')}",
+        ),
     )
-    with naming("--tasks, --data"):
+    with naming(f"{flag('--tasks')}, {flag('--data')}"):
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
-    refuse((bool(tasks) and not found, f"--data {options.data}: holds no data of the tasks {', '.join(tasks)}"))
+    refuse(
+        (bool(tasks) and not found, f"{flag('--data')} {options.data}: holds no data of the tasks {', '.join(tasks)}")
+    )
     return sweep, overrides
 
 
@@ -196,10 +205,10 @@ def sweep(options: Sweep) -> int:
     states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
     table = options.output / TABLE
     if table.exists() and not is_table(table, {run.name for run in runs}):
-        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     page = options.output / report.REPORT
     if page.exists() and not is_report(page):
-        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
