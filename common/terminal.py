@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
             return super().parse_known_args(self._words, namespace)
         except argparse.ArgumentError as error:
             if error.argument_name:
-                error.argument_name = flag(error.argument_name)
+                error.argument_name = "/".join(map(flag, error.argument_name.split("/")))
             self.error(str(error))
 
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
 from clearspan.common.failures import Channel, Failure, report
+from clearspan.common.flags import command_line
 
 
 @pytest.mark.guarantee("advice-that-works")
@@ -23,7 +24,9 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
     run_module("stopping", [])
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
-    assert continue_with("--resume") == "continue with --resume"
+    assert continue_with("--resume") == "continue with resume"
+    with command_line():
+        assert continue_with("--resume") == "continue with --resume"
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def written(module: Path, work: str) -> None:
     [
         ("raise OSError('disk full:\\nno space')", CommandError, "disk full: no space"),
         ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, "the fourth"),
-        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: --x"),
+        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: x"),
         ("os.kill(os.getpid(), 9)", CommandError, "inner ended with exit code -9"),
         ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, "first; second"),
         ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, "below"),
