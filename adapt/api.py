@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.adapt.state import STATE
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import Option, UsageError, run_module, words
 from clearspan.common.typed import checked
 from clearspan.train.api import Overrides, assignments
 
@@ -90,12 +90,7 @@ def adapt(
         options["fields"] = ",".join(map(str, fields))
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
-    try:
-        run_module("clearspan.adapt", [*keys, *line], quiet)
-    except CommandError as error:
-        if error.code == 2:
-            raise UsageError(str(error)) from None
-        raise
+    run_module("clearspan.adapt", [*keys, *line], quiet)
     state = json.loads((Path(output) / STATE).read_text(encoding="utf-8"))
     result = {field.name: state[field.name] for field in dataclasses.fields(Adapted) if field.name != "folder"}
     return Adapted(Path(output), **result)

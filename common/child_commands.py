@@ -96,7 +96,7 @@ class CommandError(RuntimeError):
         code: the exit code.
     """
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
 
@@ -130,16 +130,25 @@ def continue_with(option: str, advice: str = "") -> str:
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
 
 
-def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
+def run_module(
+    module: str,
+    line: Sequence[str],
+    quiet: bool = False,
+    raises: Sequence[type[Exception]] = (),
+    otherwise: type[Exception] | None = None,
+) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
     An interrupt is passed on to the process, which saves its work; then KeyboardInterrupt is raised.
 
     Args:
         quiet: print nothing.
+        raises: types of exceptions that the caller documents, besides UsageError. If an exception of such a type ended
+            the command, it is raised here.
+        otherwise: type of the exception for all other failures; None for CommandError, which holds the exit code.
 
     Raises:
-        UsageError: the command refused an option.
+        UsageError: the command cannot work with these options.
         CommandError: the command failed.
     """
     with channel() as failures:
@@ -158,7 +167,7 @@ def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
         if processes.are_interrupted:
             raise KeyboardInterrupt
         if process.returncode:
-            raise _error(failures.read(), f"{module} ended with exit code {process.returncode}", process.returncode)
+            raise _error(module, failures.read(), process.returncode, raises, otherwise)
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
@@ -168,8 +177,18 @@ def _pass_on(lines: Iterable[str], quiet: bool) -> None:
             print(line, end="")
 
 
-def _error(failures: Sequence[Failure], otherwise: str, code: int) -> UsageError | CommandError:
-    """Return the exception for a command's failures, or for its exit code if it reported none."""
-    if refused := [failure.message for failure in failures if failure.is_refused]:
-        return UsageError(refused[-1])
-    return CommandError("; ".join(dict.fromkeys(failure.message for failure in failures)) or otherwise, code)
+def _error(
+    module: str,
+    failures: Sequence[Failure],
+    code: int,
+    raises: Sequence[type[Exception]],
+    otherwise: type[Exception] | None,
+) -> Exception:
+    """Return the exception for the failures of a command, or for its exit code if it reported none."""
+    messages = dict.fromkeys(failure.message for failure in failures)
+    types = tuple(name for failure in failures for name in failure.types)
+    failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)
+    error = failure.exception((*raises, UsageError), otherwise or CommandError)
+    if isinstance(error, CommandError):
+        error.code = code
+    return error

@@ -1,7 +1,7 @@
 """Options in messages, named as the user who called writes them.
 
     flag("--min-tokens")  ->  --min-tokens    from a command line
-                              min_tokens      from Python, where the option is a keyword argument, and in a recipe
+                              min_tokens      from Python, where the option is a keyword argument
 
 A process that runs a command (`terminal.run`) was called from a command line, any other process from Python. The
 environment variable CLEARSPAN_CALLER holds the caller, so that it is the same in all threads and in all processes that
@@ -15,16 +15,16 @@ from contextvars import ContextVar
 
 VARIABLE = "CLEARSPAN_CALLER"
 COMMAND_LINE, PYTHON = "command line", "python"
-_is_recipe = ContextVar("_is_recipe", default=False)
+_is_key = ContextVar("_is_key", default=False)
 
 
 def flag(option: str) -> str:
-    """Return an option as the user writes it: `--no-dedup` on a command line, `no_dedup` in Python or a recipe.
+    """Return an option as the user writes it: `--no-dedup` on a command line, `no_dedup` in Python.
 
     Args:
         option: the option as on a command line; a name without dashes, such as a recipe key, is returned unchanged.
     """
-    if not option.startswith("--") or (caller() == COMMAND_LINE and not _is_recipe.get()):
+    if not option.startswith("--") or (caller() == COMMAND_LINE and not _is_key.get()):
         return option
     return option.removeprefix("--").replace("-", "_")
 
@@ -53,10 +53,10 @@ def command_line() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_recipe() -> Iterator[None]:
-    """Name options as keys of a recipe within the `with` block."""
-    token = _is_recipe.set(True)
+def as_keys() -> Iterator[None]:
+    """Name options as keys within the `with` block: the keys of a recipe, or of a request to the server."""
+    token = _is_key.set(True)
     try:
         yield
     finally:
-        _is_recipe.reset(token)
+        _is_key.reset(token)

@@ -15,7 +15,7 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.failures import Failure, report, report_in_handler
+from clearspan.common.failures import Failure, report, report_in_handler, types_of
 from clearspan.common.flags import command_line, flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
@@ -125,7 +125,8 @@ class Parser(argparse.ArgumentParser):
             message = "; ".join([f"{REQUIRED}{missing}", *([self.unknown(mistyped)] if mistyped else [])])
         if self._raises:
             raise UsageError(message)
-        report(Failure(self.prog, one_line(ValueError(message)), 2, is_refused=True))
+        error = UsageError(message)
+        report(Failure(self.prog, one_line(error), 2, is_refused=True, types=types_of(error)))
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -272,10 +273,10 @@ def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exceptio
     except OutputClosedError:
         return 0
     except UsageError as error:
-        report(Failure(name, one_line(error), 2))
+        report(Failure(name, one_line(error), 2, types=types_of(error)))
         return 2
     except expected as error:
-        report(Failure(name, one_line(error)))
+        report(Failure(name, one_line(error), types=types_of(error)))
         return 1
     except KeyboardInterrupt:
         report(Failure(name, "stopped: run the same command again to continue", 130))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import Option, UsageError, run_module, words
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.errors import PipelineError
@@ -185,7 +185,4 @@ def _listed(inputs: Inputs) -> list[str | Path]:
 
 
 def _run(command: str, options: dict[str, Option], quiet: bool, more: Sequence[str] = ()) -> None:
-    try:
-        run_module("clearspan.pipelines", [command, *words(options), *more], quiet)
-    except CommandError as error:
-        raise PipelineError(str(error)) from None
+    run_module("clearspan.pipelines", [command, *words(options), *more], quiet, otherwise=PipelineError)

@@ -28,12 +28,12 @@ from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
-from clearspan.pipelines.readers import CHANGED, columns_read
+from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts, recoding
 from clearspan.pipelines.units import decisions, first_look, update
 from clearspan.pipelines.units import plan as planning
@@ -190,7 +190,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
 
     Raises:
         ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
-        PipelineError: an input has changed since a unit read it.
+        InputChangedError: an input has changed since a unit read it.
     """
     claim(job.folder, planning.NAME, plan.to_json(), fruitless)
     _tidy(job)
@@ -267,8 +267,10 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
-        except (ClaimError, PipelineError) as error:
-            raise type(error)(f"{error}{update.advice(job, error)}") from None
+        except (ClaimError, InputChangedError) as error:
+            if not update.is_possible(job):
+                raise
+            raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
         return _run(job, plan, units, options)
 
 
@@ -288,9 +290,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
     try:
         units = prepare(new, plan, files, options.quiet)
-    except PipelineError as error:
-        if CHANGED not in str(error):
-            raise
+    except InputChangedError:
         update.abandon(job.folder)  # a killed run on inputs that were edited since
         return _update(job, plan, files, options)
     if (summary := _run(new, plan, units, options)) is None:
@@ -323,14 +323,14 @@ def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
     """Check that inputs were not modified during the run, for workers on other machines, which cannot check it.
 
     Raises:
-        PipelineError: an input has changed; the manifests are removed.
+        InputChangedError: an input has changed; the manifests are removed.
     """
     now = (storage.status(storage.join(plan.root, entry.name)) for entry in plan.inputs)
     pairs = zip(plan.inputs, now, strict=True)
     inputs = tuple(dataclasses.replace(entry, status=status) for entry, status in pairs)
     try:
         check_inputs(job.folder, dataclasses.replace(plan, inputs=inputs), done_units(job.folder), options.quiet)
-    except PipelineError:
+    except InputChangedError:
         _uncommit(job)
         raise
 

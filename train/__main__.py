@@ -69,7 +69,7 @@ def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
     given = root.parse_intermixed_args(argv)
     for name in ("num_accelerators", "num_gpus", "num_nodes"):
         if getattr(given, name) == 0:
-            root.error(f"--{name} must be at least 1")
+            root.error(f"{flag('--' + name)} must be at least 1")
     options = checked(root, run.Training, given)
     if options.list:
         terminal.say(str(run.catalog()))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import Option, UsageError, run_module, words
 from clearspan.common.typed import checked, conform, problem
 from clearspan.train import recipe as recipes
 from clearspan.train.config.options import Recipe, RecipeError
@@ -108,10 +108,7 @@ def train_model(
                 return Run(Path(loaded.output))
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]
-        try:
-            run_module("clearspan.train", line, quiet)
-        except CommandError as error:
-            raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
+        run_module("clearspan.train", line, quiet, raises=[RecipeError], otherwise=TrainingError)
     return Run(Path(loaded.output))
 
 

@@ -283,7 +283,7 @@ class MiningSummary(Result):
         ]
         if self.num_texts is not None:
             lines.append(f"  from {counted(self.num_texts, 'distinct text')}; {self.num_shared:,} rows share a title")
-        if out := [f"{number:,} by --{name.replace('_', '-')}" for name, number in figures.left_out.items()]:
+        if out := [f"{number:,} by {flag('--' + name.replace('_', '-'))}" for name, number in figures.left_out.items()]:
             lines.append(f"  near texts left out, since they may be right too: {', '.join(out)}")
         if self.mean_positive is not None and self.mean_negative is not None:
             means = f"positives {self.mean_positive:.3f}, negatives {self.mean_negative:.3f}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -167,7 +167,9 @@ class SideBySide:
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
-                (hits,) = self.collection.search([request.q], request.top, weight=weight, where=request.where or None)
+                with as_keys():
+                    where = request.where or None
+                    (hits,) = self.collection.search([request.q], request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1
         seconds = time.perf_counter() - began

@@ -42,6 +42,8 @@ COMMAND = """
     from clearspan.common import terminal
     from clearspan.common.failures import Failure, report
 
+    class DiskFullError(OSError): pass
+
     def work():
         {work}
 
@@ -76,6 +78,31 @@ def test_a_failure_arrives_as_it_was_reported(
         run_module("inner", [])
     assert str(raised.value) == message
     assert capfd.readouterr().out == ("inner: 3 of 4 done\n" if "print" in work else "")
+
+
+class DiskFullError(OSError):
+    """Type of an exception that a command raises, by its name."""
+
+
+@pytest.mark.guarantee("failures-arrive")
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        ("raise DiskFullError('no space')", DiskFullError),
+        ("raise OSError('no space')", TimeoutError),
+        ("raise terminal.UsageError('no space')", UsageError),
+        ("report(Failure('a', 'no space', types=('DiskFullError', 'OSError'))); return 3", DiskFullError),
+        ("return subprocess.call([sys.executable, '-m', 'inner2'])", DiskFullError),
+    ],
+)
+def test_a_failure_is_raised_as_the_documented_type_that_it_had(
+    module: Path, work: str, error: type[Exception]
+) -> None:
+    written(module.with_name("inner2.py"), "raise DiskFullError('no space')")
+    written(module, work)
+    with pytest.raises(error, match="no space") as raised:
+        run_module("inner", [], raises=[DiskFullError], otherwise=TimeoutError)
+    assert type(raised.value) is error and str(raised.value) == "no space"
 
 
 def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:

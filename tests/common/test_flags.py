@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.flags import command_line, flag, in_recipe
+from clearspan.common.flags import as_keys, command_line, flag
 from tests.conftest import ROOT
 
 PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
@@ -24,8 +24,10 @@ HELP_TEXTS = re.compile(r"example|_?EXAMPLES?|EPILOG|OWN|AFTER|usage|LAUNCHER")
 
 
 def is_sentence(text: str) -> bool:
-    """Return whether a text names an option within a sentence; a text that is one option is data, for `flag`."""
-    return " " in text.strip() and bool(OPTION.search(COMMAND.sub("", text)))
+    """Return whether a text names an option within a sentence; a text that is an option, or an
+    option and its value, is data for `flag`."""
+    is_data = re.fullmatch(r"--[\w-]+ \S+", text)
+    return not is_data and " " in text.strip() and bool(OPTION.search(COMMAND.sub("", text)))
 
 
 def by_hand(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -86,7 +88,7 @@ def test_options_are_named_as_the_caller_writes_them() -> None:
     assert flag("--min-tokens") == "min_tokens" and flag("--text-per line") == "text_per line"
     with command_line():
         assert flag("--min-tokens") == "--min-tokens" and flag("--text-per line") == "--text-per line"
-        with in_recipe():
+        with as_keys():
             assert flag("--no-dedup") == "no_dedup"
         assert flag("training.bf16") == "training.bf16"
         with ThreadPoolExecutor(1) as threads:

@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.flags import flag, in_recipe
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -106,7 +106,7 @@ class ClearConfig(NTXentConfig):
             ValueError: a step or a fraction is not possible.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
-        with in_recipe():
+        with as_keys():
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
 
     def check(self) -> None:
