@@ -42,12 +42,11 @@ from clearspan.common import files, terminal
 from clearspan.common.child_commands import CommandError
 from clearspan.common.command import Command, Printed, Result
 
-PROG = "python -m adapt"
-EXAMPLE = """examples:
-  clearspan adapt --input articles.csv --output adapted
-  clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
+EXAMPLE = """
+clearspan adapt --input articles.csv --output adapted
+clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 
 
@@ -55,7 +54,6 @@ EXAMPLE = """examples:
 class AdaptCommand(Adapt, Command):
     """The command `adapt`."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE
 

@@ -71,8 +71,6 @@ from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import FAMILIES
 
-PROG = "python -m clearspan.eval"
-
 _FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
 _DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 
@@ -81,7 +79,6 @@ _DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 class Evaluate(EvalOptions, Command):
     """The command `eval`."""
 
-    prog: ClassVar[str] = PROG
     description: ClassVar[str] = _DESCRIPTION
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 

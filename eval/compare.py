@@ -30,11 +30,8 @@ from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
 from clearspan.eval.scores import LEVEL, Examples, comparable, figure, num_resamples, tested
 
-_EXAMPLE = """example:
-  clearspan compare runs/baseline/eval runs/mine/eval
-
-A and B are output folders of `clearspan eval`, which hold results.json and examples.npz.
-"""
+_EXAMPLE = "clearspan compare runs/baseline/eval runs/mine/eval"
+_NOTES = "A and B are output folders of `clearspan eval`, which hold results.json and examples.npz."
 
 
 _ROUNDING = 0.01  # percentage points by which a score may differ from its examples: SentEval rounds a fold's accuracy
@@ -180,8 +177,8 @@ def terminal(comparison: Comparison) -> str:
 class Compare(Command):
     """The command `compare`."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.compare"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
     a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]

@@ -23,10 +23,10 @@ from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
 
-EXAMPLE = """examples:
-  clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
-  clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
-  clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
+EXAMPLE = """
+clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
+clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
+clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
 
 RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"

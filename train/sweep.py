@@ -13,11 +13,10 @@ from typing import ClassVar
 from clearspan.common.command import Command, Printed, Result
 from clearspan.train.sweeps.grid import Sweep
 
-PROG = "python -m train.sweep"
-EXAMPLE = """examples:
-  clearspan sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
-  clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
-      --grid "optimizer.learning_rate=5e-5,1e-4;training.epochs=1,2" --output sweeps/mine data.text.path=data/train
+EXAMPLE = """
+clearspan sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
+clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
+    --grid "optimizer.learning_rate=5e-5,1e-4;training.epochs=1,2" --output sweeps/mine data.text.path=data/train
 """
 
 
@@ -25,7 +24,6 @@ EXAMPLE = """examples:
 class SweepCommand(Sweep, Command):
     """The command `sweep`."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "sweep"
     example: ClassVar[str] = EXAMPLE
 

@@ -22,7 +22,6 @@ from clearspan.shards.manifest import ManifestError
 class Longest(Command):
     """A field with a `Flag` is an option: its type, its limits, its default and its help."""
 
-    prog: ClassVar[str] = "python longest.py"
     description: ClassVar[str] = "Print the examples of a dataset with the most tokens."
     expected: ClassVar[Errors] = (ShardError, ManifestError, OSError)
 
