@@ -62,7 +62,11 @@ class Training(Command):
             raise ValueError("the following arguments are required: --recipe")
 
     def run(self) -> Result:
-        """Train; the exit code is 1 if the work failed, 2 if the recipe cannot work."""
+        """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
+
+        What a run reports (its notes, its end, a failure) only one rank prints, and only once all ranks agree. So
+        `train.job` prints it, and the result holds the exit code alone.
+        """
         if self.list:
             return catalog()
         from clearspan.train.engine.ranks import name_accelerator

@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clearspan.common.command import Command, Printed, Result
+from clearspan.common.command import Command, Result
 from clearspan.train.sweeps.grid import Sweep
 
 EXAMPLE = """
@@ -28,11 +28,11 @@ class SweepCommand(Sweep, Command):
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Run the sweep; the exit code is 1 if a run failed."""
+        """Run the sweep, and say which run begins; return the table. The exit code is 1 if a run failed."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
         from clearspan.train.sweeps.running import sweep
 
-        return Printed(code=sweep(self))
+        return sweep(self)
 
 
 main = SweepCommand.main
