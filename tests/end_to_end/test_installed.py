@@ -97,7 +97,7 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     files = {
         f"{name}/{path.relative_to(ROOT / name).as_posix()}" for name in PACKAGES for path in files_of(ROOT / name)
     }
-    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "__main__.py", "py.typed")}
+    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "__init__.pyi", "__main__.py", "py.typed")}
     assert {name for name in names if name.startswith("clearspan/")} == expected
 
 
