@@ -32,7 +32,6 @@ from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 
-PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
 """Version of how a verdict is reached, increased whenever that changes."""
 
@@ -41,7 +40,6 @@ VERSION = 1
 class Judging(Command):
     """Command that ranks the texts of a collection with each system, and writes the verdict."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "judge"
     expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 

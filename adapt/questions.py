@@ -29,7 +29,6 @@ from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
-PROG = "python -m clearspan.adapt.questions"
 NAMED = 3
 """Number of ids that a message names."""
 
@@ -38,7 +37,6 @@ NAMED = 3
 class Questions(Command):
     """Options of the command."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 

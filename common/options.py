@@ -2,9 +2,12 @@
 
     min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
 
-`add_fields` adds the flags to an argparse parser. `from_namespace` creates the dataclass from the parsed flags,
-`from_keywords` from a user's keyword arguments; `Options` checks types, limits and choices in both cases. A field
-without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a `Flag`.
+`parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments;
+`Options` checks types, limits and choices in both cases. A field without a `Flag` is no option of the command: a
+subclass drops an option by declaring its field again without a `Flag`. A field whose type is a dataclass of options is
+a part: the flags of the part are flags of the whole.
+
+    kind: Documents  ->  --min-tokens N, and all other flags of `Documents`
 """
 
 import argparse
@@ -16,7 +19,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
 from clearspan.common.flags import flag
@@ -25,7 +28,7 @@ from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
 from clearspan.common.typed import conform, problem
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Options")
 LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": ("at least", operator.ge),
     "gt": ("above", operator.gt),
@@ -56,6 +59,8 @@ class Flag:
         positional: whether the option is a word without a flag; such a word may be omitted if the field has a default.
         required: whether the option must be given although the field has a default.
         output: whether the value names a folder to write, on this machine or an object store.
+        rest: whether the field takes the words of a command line that are no option of the command. Without such a
+            field, these words are an error.
     """
 
     help: str
@@ -71,11 +76,19 @@ class Flag:
     positional: bool = False
     required: bool = False
     output: bool = False
+    rest: bool = False
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag`: `type` is its type without None, `hint` its annotation, `limits` the limits of a value."""
+    """A field with a `Flag` of the dataclass `owner`.
 
+    Attributes:
+        type: the type without None.
+        hint: the annotation.
+        limits: the limits of a value.
+    """
+
+    owner: "type[Options]"
     name: str
     flag: Flag
     type: Any
@@ -86,7 +99,8 @@ class _Field(NamedTuple):
     @property
     def word(self) -> str:
         """Return the flag as a word of the command line, e.g. "--min-tokens"."""
-        return self.flag.name or f"--{'no-' if self.is_negated else ''}{self.name.replace('_', '-')}"
+        name = self.name if self.owner.underscores else self.name.replace("_", "-")
+        return self.flag.name or f"--{'no-' if self.is_negated else ''}{name}"
 
     @property
     def keyword(self) -> str:
@@ -130,15 +144,28 @@ class _Field(NamedTuple):
         return self.flag.required or self.default is dataclasses.MISSING
 
 
-def _fields(cls: Any) -> list[_Field]:
+def _fields(cls: "type[Options]") -> list[_Field]:
+    """Return the fields with a `Flag`; fields of the parts are left out."""
     hints, fields = typing.get_type_hints(cls, include_extras=True), []
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
             limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
             hint = hints[field.name]
-            fields.append(_Field(field.name, flags[0], _without_none(hint), hint, field.default, limits))
+            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, field.default, limits))
     return fields
+
+
+def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
+    """Return the fields whose type is a dataclass of options: name -> type."""
+    hints = typing.get_type_hints(cls)
+    named = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {name: hint for name, hint in named.items() if isinstance(hint, type) and issubclass(hint, Options)}
+
+
+def _all_fields(cls: "type[Options]") -> list[_Field]:
+    """Return the fields with a `Flag`, also the fields of the parts, which come last."""
+    return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
 
 
 def _without_none(hint: Any) -> Any:
@@ -152,10 +179,17 @@ def _without_none(hint: Any) -> Any:
 class Options:
     """Base of a command's options. A subclass checks in `__post_init__` whether the values of its fields fit together.
 
+    Attributes:
+        heading: heading of these options in the help of a command that has them as a part; "" if they have none.
+        underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
+
     Raises:
         ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
             twice; the message names the option.
     """
+
+    heading: ClassVar[str] = ""
+    underscores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field in _fields(type(self)):
@@ -181,11 +215,14 @@ class Options:
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 
 
-def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
-    """Add the flags of dataclasses to a parser, required flags first."""
-    fields = [field for cls in classes for field in _fields(cls)]
+def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
+    """Add the flags of a dataclass to a parser, required flags first."""
+    fields = [field for field in _all_fields(cls) if not field.flag.rest]
+    headings = dict.fromkeys(field.owner.heading for field in fields)
+    groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
     for field in sorted(fields, key=lambda field: not field.required):
-        parser.add_argument(field.name if field.flag.positional else field.word, **_argument(field))
+        name = field.name if field.flag.positional else field.word
+        groups[field.owner.heading].add_argument(name, **_argument(field))
 
 
 def _argument(field: _Field) -> dict[str, Any]:
@@ -254,26 +291,14 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
     return parse
 
 
-def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
-    """Return the options that were parsed by the flags of `add_fields`.
-
-    Args:
-        others: values of the fields that have no flag.
+def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Return the options with these values, by the names of their fields; the others have their defaults.
 
     Raises:
         ValueError: the options do not fit together; the message names them.
     """
-    given = {field.name: getattr(namespace, field.name) for field in _fields(cls)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return cls(**{name: value for name, value in values.items() if value is not None}, **others)
-
-
-def checked(parser: Parser, cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
-    """Return the result of `from_namespace`; call `parser.error` if the options do not fit together."""
-    try:
-        return from_namespace(cls, namespace, **others)
-    except ValueError as error:
-        parser.error(str(error))
+    own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
+    return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
 
 
 def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
@@ -284,7 +309,7 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     Raises:
         UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
     """
-    known = {field.keyword: field for field in _fields(cls)}
+    known = {field.keyword: field for field in _all_fields(cls)}
     turn_off = {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
     turn_off |= {name: field for name, field in known.items() if field.is_negated}
     known |= turn_off
@@ -299,7 +324,7 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     if missing := [name for name, field in known.items() if field.required and field.name not in values]:
         raise UsageError(f"{REQUIRED}{', '.join(missing)}")
     try:
-        return cls(**values)
+        return _build(cls, values)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -324,15 +349,35 @@ def _read_one(field: _Field, value: Any) -> Any:
         raise UsageError(f"{field.option}: {error}") from None
 
 
-def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
-    """Return the options of a command line, whose positional words may stand anywhere.
+def parser_of(cls: type[Options], **described: Any) -> Parser:
+    """Return a parser with the flags of a dataclass.
 
     Args:
-        described: arguments of `Parser`: prog, description, epilog, raises.
+        described: arguments of `Parser`: prog, usage, description, epilog, raises.
     """
     parser = Parser(**described)
     add_fields(parser, cls)
-    return checked(parser, cls, parser.parse_intermixed_args(argv))
+    return parser
+
+
+def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> T:
+    """Return the options of a command line, whose positional words may stand anywhere.
+
+    Args:
+        argv: the words of the command line; None stands for the arguments of this process.
+        described: as for `parser_of`.
+    """
+    fields, parser = _all_fields(cls), parser_of(cls, **described)
+    namespace, rest = parser.parse_known_intermixed_args(argv)
+    takes_rest = next((field.name for field in fields if field.flag.rest), None)
+    if rest and takes_rest is None:
+        parser.error(parser.unknown(rest))
+    given = {**vars(namespace), **({takes_rest: rest} if takes_rest is not None else {})}
+    values = {field.name: given[field.name] for field in fields if given[field.name] is not None}
+    try:
+        return _build(cls, {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+    except ValueError as error:
+        parser.error(str(error))
 
 
 Json = Annotated[bool, Flag("print JSON for programs instead of text")]

@@ -28,6 +28,7 @@ from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
+from clearspan.pipelines.command import BeamOptions
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
@@ -51,7 +52,7 @@ from clearspan.shards.manifest import NAME as MANIFEST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions(CorpusOptions):
+class RunOptions(BeamOptions, CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
     limit: Annotated[int | None, Flag("keep the first N examples", "N"), Ge(1)] = None
@@ -61,7 +62,6 @@ class RunOptions(CorpusOptions):
     max_document_bytes: Annotated[
         int | None, Flag("count longer records as bad (default 64 MB; images 200, audio 600, embed 8)", "N"), Ge(1)
     ] = None
-    beam: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

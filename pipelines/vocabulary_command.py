@@ -11,19 +11,20 @@ not what was written is learned again.
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.files import sha256
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
+from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
@@ -45,14 +46,13 @@ PIECE_BYTES = 16_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vocabulary(TextReading, CorpusOptions, Command):
+class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     """The command `vocabulary`."""
 
     output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
     size: Annotated[int, Flag("number of ids", "N")] = 32000
     max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
-    name: ClassVar[str] = "vocabulary"
     summary: ClassVar[str] = COMMANDS["vocabulary"].summary
     description: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
@@ -71,10 +71,13 @@ class Vocabulary(TextReading, CorpusOptions, Command):
     @property
     def shaping(self) -> dict[str, Any]:
         """The options that shape the tokenizer, for its fingerprint."""
-        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json")
+        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json", "beam")
         options = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
         encoding = options.pop("encoding")
         return {**options, **({"encoding": described(encoding)} if encoding else {})}
+
+    def paths(self) -> Sequence[str]:
+        return self.inputs
 
     def reading(self) -> Reading:
         return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
@@ -85,6 +88,7 @@ class Vocabulary(TextReading, CorpusOptions, Command):
         Raises:
             PipelineError, OSError: it cannot be made; the message says why and what to do.
         """
+        self.use_store()
         output = Path(self.output)
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)

@@ -45,16 +45,11 @@ def test_adapt_refuses_what_has_no_result(options: dict[str, object], complaint:
         clearspan.adapt("a.csv", tmp_path / "adapted", **options)
 
 
-def test_type_checkers_see_the_names_that_are_loaded() -> None:
-    tree = ast.parse(Path(clearspan.__file__).read_text())
-    block = next(each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
-    imported = {
-        alias.asname or alias.name: node.module
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert imported == clearspan._PLACES and list(imported) and sorted(imported) == clearspan.__all__
+def test_the_stub_exports_each_of_its_names_and_each_is_loaded() -> None:
+    lines = ast.parse(Path(clearspan.__file__).with_suffix(".pyi").read_text()).body
+    named = [(line.module, alias.name, alias.asname) for line in lines for alias in line.names]  # type: ignore[attr-defined]
+    assert named and all(name == exported for _, name, exported in named), "only `NAME as NAME` is exported by a stub"
+    assert {name: module for module, name, _ in named} == clearspan._PLACES and len(named) == len(clearspan._PLACES)
 
 
 def test_no_name_is_hidden_by_a_package() -> None:

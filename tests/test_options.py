@@ -18,7 +18,7 @@ from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import command_line, flag
 from clearspan.common.options import Flag, Options, from_keywords, parse
 from clearspan.common.terminal import Parser
-from clearspan.pipelines.__main__ import KINDS
+from clearspan.pipelines.registry import KINDS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")

@@ -23,13 +23,12 @@ from clearspan.common.flags import flag
 from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag
 
-EXAMPLE = """examples:
-  clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
-  clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims 640 --output static-minilm
+EXAMPLE = """
+clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
+clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims 640 --output static-minilm
 """
 
 
-PROG = "python -m train.distill"
 TOKENIZER = "instead of --model, a tokenizer.json, or the folder with it: random vectors"
 RANDOM = "of them random, which keep apart words that the encoder embeds alike"
 
@@ -38,7 +37,6 @@ RANDOM = "of them random, which keep apart words that the encoder embeds alike"
 class Distill(Command):
     """The command `distill`."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "distill"
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"

@@ -32,9 +32,7 @@ KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
 WEIGHTS = "model.safetensors"
 
-EXAMPLE = """example:
-  clearspan export runs/declutr-small exported/declutr-small
-"""
+EXAMPLE = "clearspan export runs/declutr-small exported/declutr-small"
 
 
 def save_model(
@@ -285,8 +283,7 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
 class Export(Command):
     """The command `export`."""
 
-    prog: ClassVar[str] = "python -m train.export"
-    error_prefix: ClassVar[str] = "train.export"
+    error_prefix: ClassVar[str] = "export"
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 

@@ -24,10 +24,10 @@ from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E
 from clearspan.common.flags import flag  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
 
-EXAMPLE = """examples:
-  clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
-  clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
-  clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
+EXAMPLE = """
+clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
+clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
+clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
 
 RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
@@ -63,7 +63,11 @@ class Training(Command):
             raise ValueError(f"the following arguments are required: {flag('--recipe')}")
 
     def run(self) -> Result:
-        """Train; the exit code is 1 if the work failed, 2 if the recipe cannot work."""
+        """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
+
+        What a run reports (its notes, its end, a failure) only one rank prints, and only once all ranks agree. So
+        `train.job` prints it, and the result holds the exit code alone.
+        """
         if self.list:
             return catalog()
         from clearspan.train.engine.ranks import name_accelerator

@@ -17,9 +17,8 @@ from clearspan.eval.details import Table
 from clearspan.eval.files import existing_folder, json_text
 from clearspan.eval.report.text import text_table
 
-_EXAMPLE = """example:
-  clearspan data check data
-
+_EXAMPLE = "clearspan data check data"
+_NOTES = """
 DIR is the --data folder of `clearspan eval`. It may contain SentEval's downstream/ and probing/ (also inside
 senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
@@ -29,8 +28,8 @@ senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 class Data(Command):
     """The command `data`."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.data"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
     what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]

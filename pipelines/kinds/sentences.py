@@ -105,7 +105,7 @@ class Sentences(Augmenting, TextKind):
     description: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
-        "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
+        "    --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
 
     def __post_init__(self) -> None:

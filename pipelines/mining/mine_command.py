@@ -21,7 +21,7 @@ from annotated_types import Ge
 
 from clearspan.common import same_text, words
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
@@ -35,6 +35,7 @@ from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
@@ -55,10 +56,9 @@ AMONG = "search among this many texts, chosen by their hashes (default: all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(ChoiceOptions, Command):
+class Mine(ChoiceOptions, StoreCommand):
     """The command `mine`."""
 
-    name: ClassVar[str] = "mine"
     summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
@@ -92,9 +92,7 @@ class Mine(ChoiceOptions, Command):
                 f"{flag('--' + given[0].replace('_', '-'))} has no effect without {flag('--model')}: leave it out"
             )
 
-    @property
-    def inputs(self) -> list[str]:
-        """Return the paths that the command reads or writes, perhaps in a bucket."""
+    def paths(self) -> list[str]:
         return [self.folder, self.output]
 
     @property
@@ -108,6 +106,7 @@ class Mine(ChoiceOptions, Command):
             PipelineError, OSError: negatives cannot be mined; the message says why and what to do.
             ManifestError, ShardError: the dataset is damaged.
         """
+        self.use_store()
         start = time.perf_counter()
         dataset = Dataset(self.folder)
         self._check(dataset)

@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
 from clearspan.common.flags import flag
@@ -27,8 +27,8 @@ from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
 from clearspan.pipelines.kinds.vector_options import PROMPT
 from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
+from clearspan.pipelines.search.collection_command import CollectionCommand
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.options import CollectionOptions
 from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
@@ -45,10 +45,9 @@ BESIDE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(CollectionOptions, Command):
+class Search(CollectionCommand):
     """The command `search`."""
 
-    name: ClassVar[str] = "search"
     summary: ClassVar[str] = COMMANDS["search"].summary
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
@@ -96,6 +95,7 @@ class Search(CollectionOptions, Command):
             PipelineError: a dataset holds no vectors, or the model is not the one that made them.
             ManifestError, ShardError: a dataset is damaged.
         """
+        self.use_store()
         collection = self.opened(keep=False)
         weight = collection.weight if self.hybrid is None else self.hybrid
         if (weight or self.index) and collection.model is not None and collection.compute.line:

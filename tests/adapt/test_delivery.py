@@ -32,7 +32,7 @@ def test_the_winners_model_and_weight_are_delivered(
     outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
     delivery.announce(outcome)
     delivery.deliver(outcome, state, options)
-    delivery.finish(outcome, state, options)
+    print(delivery.finish(outcome, state, options))
     out = options.output
     assert (out / "model/config.json").read_text() == copied
     settings = unseal((out / "search.json").read_bytes())

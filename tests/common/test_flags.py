@@ -19,7 +19,7 @@ COMMAND = re.compile(r"`[^`]*`")
 OF_OTHERS = {"tar's": "pack it without --sparse", "zstd's": "e.g. zstd without --long"}
 HELP = {"Flag", "add_argument", "add_argument_group", "continue_with"}
 """Functions whose texts are read on a command line only."""
-HELP_TEXTS = re.compile(r"example|_?EXAMPLES?|EPILOG|OWN|AFTER|usage|LAUNCHER")
+HELP_TEXTS = re.compile(r"example|_?EXAMPLES?|EPILOG|OWN|notes|_?NOTES?|usage|LAUNCHER")
 """Names of texts of the help."""
 
 

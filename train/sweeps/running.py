@@ -17,8 +17,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common import failures, files, terminal
+from clearspan.common import files, terminal
 from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
@@ -193,8 +194,31 @@ def is_table(path: Path, names: Collection[str]) -> bool:
     return head[:1] == ["run"] and all(run in names or (path.parent / run / "recipe.yaml").is_file() for run in runs)
 
 
-def sweep(options: Sweep) -> int:
-    """Train and evaluate the runs that are not finished, and report; return the exit code.
+@dataclasses.dataclass(frozen=True)
+class SweepResult(Result):
+    """Result of a sweep.
+
+    Attributes:
+        rows: the table with its headings first: name of the run, its values of the grid's keys, its scores as text.
+        lines: the outcome in words and bars, and remarks.
+        table, page: the files with the table and with the report.
+    """
+
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str]
+    table: Path
+    page: Path
+    code: int = 0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join([printed(self.rows), *self.lines, f"{self.table}; report: {self.page}"])
+
+
+def sweep(options: Sweep) -> Result:
+    """Train and evaluate the runs that are not finished, and write table and report; with `dry_run`, list the runs.
+
+    The result is a failure if a run failed.
 
     Raises:
         RecipeError: a run's recipe or its folder cannot work.
@@ -214,8 +238,7 @@ def sweep(options: Sweep) -> int:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
         heading = f"{len(runs)} runs of {names}" + (f" with {' '.join(overrides)}" if overrides else "")
         lines = [heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
-        terminal.say("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
-        return 0
+        return Printed("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
     if foreseen:
         terminal.notice(f"note: {foreseen}")
     failed: list[str] = []
@@ -243,7 +266,5 @@ def sweep(options: Sweep) -> int:
         shown = rows_of(runs, by_run if ranked.figure else without_losses(by_run))
         report.write(options.output, shown, ranked, by_run)
     lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
-    terminal.say("\n".join([printed(shown), *lines, f"{table}; report: {page}"]))
-    if failed:
-        failures.report(failures.Failure("sweep", f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}"))
-    return 1 if failed else 0
+    problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
+    return SweepResult(shown, lines, table, page, 1 if failed else 0, problem)
