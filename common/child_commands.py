@@ -1,13 +1,10 @@
-"""Commands of this project run from Python: keyword arguments as options, one-line errors as exceptions.
-
-    min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
+"""Commands of this project run in a process of their own: their one-line errors are exceptions here.
 
 `run_module` runs a command in a process of its own, prints its output as it comes, and raises its failure
 (`common.failures`); `common.parallel` runs several commands at a time.
 """
 
 import contextlib
-import numbers
 import os
 import signal
 import subprocess
@@ -28,11 +25,10 @@ __all__ = [
     "UsageError",
     "continue_with",
     "run_module",
-    "words",
 ]
 
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
-"""Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
+"""Value of an option: True or False for a switch, a sequence for an option that may be repeated; None leaves the option
 out."""
 STARTED_BY = "CLEARSPAN_STARTED_BY"
 """Environment variable of a process that `run_module` started: the id of the process that called `run_module`."""
@@ -99,26 +95,6 @@ class CommandError(RuntimeError):
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
-
-
-def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]:
-    """Return the words of a command line that set the options.
-
-    Args:
-        underscores: whether the command writes its options with underscores, as DeepSpeed's launcher does.
-    """
-    line = []
-    for name, value in options.items():
-        flag = f"--{name if underscores else name.replace('_', '-')}"
-        if value is True:
-            line.append(flag)
-        elif value is False:
-            continue
-        elif isinstance(value, str | int | float | Path | numbers.Real):  # numpy's integers are Real, but not int
-            line.append(f"{flag}={value}")
-        elif value:
-            line += [f"{flag}={item}" for item in value]
-    return line
 
 
 def continue_with(option: str, advice: str = "") -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Lt
 
@@ -16,15 +17,19 @@ from clearspan.common import flags
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import command_line, flag
-from clearspan.common.options import Flag, Options, from_keywords, parse
+from clearspan.common.options import Flag, Options, from_keywords, parse, words
 from clearspan.common.terminal import Parser
 from clearspan.pipelines.registry import KINDS
+from clearspan.train.__main__ import LauncherOptions
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
 Option = tuple[str, str]
 """A command and its option."""
+
+
+TINS = ["--tin=a", "--tin=b"]
 
 
 class FoundError(Exception):
@@ -180,6 +185,30 @@ def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any
 )
 def test_keywords_are_read_as_the_words_of_a_command_line(keywords: dict[str, Any], words: list[str]) -> None:
     assert from_keywords(Bake, {"recipe": "cake.txt", **keywords}) == baked("cake.txt", *words)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "line"),
+    [
+        ({"recipe": Path("c"), "eggs": np.int64(3), "share": np.float32(0.5)}, ["c", "--eggs=3", "--share=0.5"]),
+        ({"fruits": ["plum", "fig,date"], "tin": ["a", Path("b")]}, ["--fruits=plum", "--fruits=fig,date", *TINS]),
+        ({"oven": None, "no_butter": True, "salt": False}, ["--no-butter", "--no-salt"]),
+        ({"butter_": 1}, None),
+        ({"no_butter": False, "salt": True}, ["--salt"]),
+        ({"no_salt": True}, ["--no-salt"]),
+        ({"num_gpus": 2, "no_ssh": True}, ["--num_gpus=2", "--no_ssh"]),
+    ],
+)
+def test_keywords_are_written_as_the_words_that_set_them(keywords: dict[str, Any], line: list[str] | None) -> None:
+    cls = LauncherOptions if "num_gpus" in keywords else Bake
+    if line is None:
+        with pytest.raises(UsageError, match="no such option: butter_"):
+            words(cls, keywords)
+        return
+    assert words(cls, keywords) == line
+    if cls is Bake:
+        given = {"recipe": "c", **keywords}
+        assert from_keywords(Bake, given) == baked(*words(Bake, given))
 
 
 @pytest.mark.parametrize(

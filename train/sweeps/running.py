@@ -18,19 +18,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
+from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -103,9 +106,10 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
         return
     terminal.notice(f"run {run.name}, {state}")
     shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
-    switches = words({"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet})
+    line = {"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet}
     keys = [*overrides, *run.overrides(), f"output={folder}"]
-    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], options.quiet)
+    command = [*shlex.split(options.launcher), *words(TrainOptions, {**line, "overrides": keys})]
+    run_module("clearspan.train", command, options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
@@ -127,7 +131,7 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
-        run_module("clearspan.eval", words(line), quiet=True)
+        run_module("clearspan.eval", words(EvalOptions, line), quiet=True)
     return scored
 
 
