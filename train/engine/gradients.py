@@ -1,4 +1,4 @@
-"""Gradient norm of each objective (`training.gradient_norms`): it shows how strongly an objective changes the weights."""
+"""Gradient norm of each objective (`training.gradient_norms`): it shows how strongly an objective changes weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
