@@ -23,7 +23,7 @@ UNCHANGED = "no checkpoint was better than the model you began with, and this is
 PREPARED = "no checkpoint was better than the first: the model you began with, pooled as the recipe says"
 NO_STEP = "no step was taken yet, and this is the model you began with, pooled as the recipe says"
 """The remarks on a model that training has not changed. UNCHANGED: the best checkpoint is the one before the first
-step, and its pooling and layers are the given model's. PREPARED: the same, but its pooling and layers are the recipe's.
+step, with the pooling and layers of the given model. PREPARED: the same, with the pooling and layers of the recipe.
 NO_STEP: the checkpoint before the first step is exported because it is the last one.
 """
 BEFORE = -1
@@ -72,8 +72,8 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     """Read dev scores and held-out losses from a metrics.jsonl.
 
-    Return step -> name -> value for step 0, for `step`, and, under the key BEFORE, for the model that training started
-    from. Steps without any score are missing.
+    Return a mapping step -> name -> value, for step 0, for `step`, and, under the key BEFORE, for the model that
+    training started from. Steps without any score are missing.
     """
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX

@@ -52,10 +52,10 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 def casts_kept(engine: Any) -> torch.autocast:
     """Return a context in which autocast casts each weight to half precision once, not once per forward pass.
 
-    No weight may change between two forward passes in the context, and gradients must be enabled in all of them or in
-    none. Autocast keeps the cast weights until the outermost autocast region ends. The context is this outermost
-    region: it disables autocast, and the engine's forward enables autocast inside of it. A compiled encoder still casts
-    once per forward pass, because the casts are part of its graph.
+    No weight may change between two forward passes in the context, and gradients must be enabled in all of these
+    forward passes or in none. Autocast keeps the cast weights until the outermost autocast region ends. The context is
+    this outermost region: it disables autocast, and the engine's forward enables autocast inside of it. A compiled
+    encoder still casts once per forward pass, because the casts are part of its graph.
     """
     return torch.autocast(engine.device.type, enabled=False)
 

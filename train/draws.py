@@ -1,4 +1,4 @@
-"""Random numbers that are hashes of keys, so that no generator has a state: `shards.keyed` for tensors.
+"""Random numbers that are computed from keys by hashing, without a generator's state: `shards.keyed` for tensors.
 
 The key of a draw consists of the seed, the dataset, the epoch, the example, the objective, and the draw's purpose
 (`Purpose`). An example therefore gets the same spans, views and masks in any batch, on any rank, on CPU and CUDA, and
@@ -17,7 +17,7 @@ from clearspan.shards import keyed
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a random draw, a part of its key."""
+    """The purpose of a random draw, which is a part of the draw's key."""
 
     SHARDS = 1  # the order of an epoch's shards
     WINDOW = 2  # the order of a window's examples

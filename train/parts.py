@@ -1,9 +1,9 @@
-"""Parts that a recipe names: objectives and modalities, either built in or a class of the user's, `module:Class`.
+"""Find the parts that a recipe names: objectives and modalities, built in or the user's own (`module:Class`).
 
     name -> find -> class -> options_class -> the dataclass of the part's options, the annotation of `config`
 
-Each file in the folder of a package defines one built-in part, a class, and the part has the name of the file. Files
-whose names begin with an underscore define no part.
+A built-in part has the name of its file: each file in `train/objectives/` and `train/modalities/` defines one class,
+except for files whose names begin with an underscore.
 """
 
 import dataclasses

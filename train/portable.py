@@ -7,10 +7,9 @@
     config.json                rope_theta, in addition to rope_parameters
     tokenizer_config.json      PreTrainedTokenizerFast, not TokenizersBackend
 
-The table lists the names that this module writes. sentence-transformers 6 saves newer names, which earlier versions and
-text-embeddings-inference reject; version 6 itself reads the older names too. Likewise, transformers 5 saves newer names
-than transformers 4 knows and reads both. transformers 4 does not reject `rope_parameters` but ignores them, and would
-silently compute rotary positions with the architecture's default base.
+The table lists the names that this module writes. All versions can read these. sentence-transformers 6 and transformers
+5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
+rejected: transformers 4 would ignore it, and silently compute rotary positions with the architecture's default base.
 """
 
 import inspect
@@ -26,9 +25,11 @@ MODULES, LENGTHS = "modules.json", "sentence_bert_config.json"
 PUBLIC = "sentence_transformers.models"
 """The package in which every version of sentence-transformers finds its modules."""
 NEW_DEFAULTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-"""Keys of a Dense module that earlier versions reject, with the value that means what earlier versions do."""
+"""Keys of a Dense module that earlier versions reject, with their default values. A key is removed if it has this
+value.
+"""
 LOCAL_THETA = {"modernbert": ("global_rope_theta", "local_rope_theta")}
-"""The keys of transformers 4 for the rotary base of global and of local attention layers, by the model's type."""
+"""The keys under which transformers 4 states the rotary base of global and of local attention layers, by model type."""
 Json = dict[str, Any]
 
 

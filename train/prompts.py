@@ -22,7 +22,7 @@ SECOND = "positive"
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
-    """Return the number of tokens of the prompt of each column that has one: column -> number of tokens."""
+    """Return column -> length of the column's prompt in tokens, for each column whose texts begin with a prompt."""
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}

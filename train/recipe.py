@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
 MISSING = "???"
 """The value that marks, in a recipe's file, a key that the user must set."""
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
-"""The first line of a run's recipe.yaml, without the hash at its end. By the hash a run recognizes a file that a run
-wrote and nobody changed; it replaces no other file.
+"""The start of a run's recipe.yaml, up to its hash. A run replaces such a file only if the hash shows that a run wrote
+it and nobody changed it.
 """
 
 
@@ -75,11 +75,11 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
 def load_saved(path: Path, recipe: Recipe) -> Recipe:
     """Load the recipe that a run saved in its folder, to compare it with `recipe`, the recipe of the current command.
 
-    A class of the user's (`module:Class`) is imported only if `recipe` names it too, so that a folder cannot choose
+    The user's own classes (`module:Class`) are imported only if `recipe` names them too, so that a folder cannot choose
     which code runs.
 
     Raises:
-        RecipeError: the file is not a recipe, or names a class of the user's that `recipe` does not name.
+        RecipeError: the file is not a recipe, or names a class of this kind that `recipe` does not name.
     """
     named = list(flat(dataclasses.asdict(recipe)).values())
     for key, value in flat(merge_layers(read_layers(path))).items():
@@ -92,8 +92,8 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
 def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
 
-    This is so if the name is new, similar to an existing name, and has no effect: either its value is null although
-    there is nothing to leave out, or it is a dataset that no objective reads.
+    A name seems misspelled if it is new, is similar to an existing name, and has no effect: either its value is null
+    although there is nothing to leave out, or it is a dataset that no objective reads.
     """
     for section in ("data", "objectives"):
         existing: Any = files.get(section)

@@ -32,11 +32,11 @@ from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"
-"""Names in a run's folder. MODEL is also the kind of folder as which the exported model is sealed."""
+"""Names in a run's folder. The exported model is sealed as a folder of the kind MODEL (`common.sealed_folder`)."""
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
-"""Recipe keys whose values are paths that a run reads: DATASETS of datasets, FILES of other files and folders."""
+"""Recipe keys whose values are paths that a run reads: DATASETS lists the paths of datasets, FILES the other paths."""
 
 
 def tags(run: Path) -> list[str]:
@@ -256,8 +256,8 @@ def _check_same(run: Path, recipe: Recipe) -> None:
 def _check_written(run: Path) -> None:
     """Raise RecipeError if a folder without checkpoints holds files that no run wrote.
 
-    A run wrote the files if recipe.yaml is there as a run wrote it, and there is no exported model. Hidden files are
-    ignored.
+    The files are a run's if nobody has changed recipe.yaml since a run wrote it, and there is no exported model. Hidden
+    files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):

@@ -64,7 +64,7 @@ def _of_type(type_: type[Kind], column: object) -> Kind:
 
 @dataclasses.dataclass(frozen=True)
 class TokenLists:
-    """n lists of S tokens together: list i is values[offsets[i]:offsets[i + 1]].
+    """n lists of tokens, stored end to end: list i is values[offsets[i]:offsets[i + 1]].
 
     Attributes:
         values: the tokens of all lists, (S,) int32.

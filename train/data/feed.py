@@ -42,10 +42,10 @@ class Feed:
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a note about each dataset that a run of `total` steps reads an unexpected number of times, in epochs.
+        """Return a note about each dataset that a run of `total` steps reads an unexpected number of times.
 
-        This is more than `MANY_TIMES` for any dataset, and, for a dataset other than the primary one, any number but
-        1.0.
+        More than `MANY_TIMES` times are unexpected for any dataset. For a dataset that is not the primary one, any
+        number that does not round to 1.0 is unexpected.
         """
         times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
         return [

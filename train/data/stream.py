@@ -134,7 +134,7 @@ class ExampleStream:
         return shared, short
 
     def left_out(self) -> list[str]:
-        """Return a line for each reason why an epoch leaves examples out."""
+        """Return a line for the user about each reason why an epoch leaves examples out."""
         folder = self.dataset.folder
         kind = self.dataset.manifest.kind
         lines = []

@@ -123,7 +123,7 @@ class Checkpoints:
         """Restore the last undamaged checkpoint into the engine, on every rank; return the state saved with it.
 
         Raises:
-            CheckpointError: there is no undamaged checkpoint, or it belongs to a different model than the engine's.
+            CheckpointError: there is no undamaged checkpoint, or it holds the weights of a different model.
         """
         tag, best = agreed(self.last)
         self.latest = [(tag, best)]
@@ -139,7 +139,9 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag, tag of the best so far) of the newest undamaged checkpoint; report damaged newer checkpoints.
+        """Return (tag, best) of the newest undamaged checkpoint; print a line if newer checkpoints are damaged.
+
+        `best` is the tag of the best checkpoint so far, or None if no step is the best.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint.
@@ -208,7 +210,7 @@ def _verified(folder: Path) -> dict[str, Any]:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint's files, its manifest first. Do not delete a link, or a folder that holds further files."""
+    """Delete the files of a checkpoint, the manifest first, but no link and no folder that holds other files."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):

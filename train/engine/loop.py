@@ -53,7 +53,7 @@ deepspeed.ops.__compatible_ops__ = {}
 def total_steps(recipe: Recipe, feed: Feed) -> int:
     """Return the number of steps of a run: `max_steps` if it is set, else the number of steps in `epochs` epochs.
 
-    An epoch is one of the primary dataset; its examples that are too short do not count.
+    Epochs of the primary dataset are counted, without examples that are too short.
 
     Raises:
         RecipeError: an optimizer's warm-up is not shorter than the run.
@@ -287,7 +287,7 @@ class Trainer:
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
-        """Return the mean of each metric over ranks, equal on all of them; wait for the device.
+        """Return the mean of each metric over ranks, the same on every rank. This waits for the device.
 
         Raises:
             FloatingPointError: a loss or a norm is not finite.

@@ -150,7 +150,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         """Ignore the state that torch's constructor sets: each turn has its own."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Ignore the group: the parameters that a turn reaches are fixed from the start."""
+        """Ignore the group: the parameters that a turn trains are fixed from the start."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all turns: gradients must not carry over between turns."""

@@ -26,7 +26,7 @@ State = dict[str, Any]
 
 
 def whole_state(engine: Any) -> State:
-    """Return the optimizer's whole state, complete only on rank 0; every rank must call this function."""
+    """Gather the optimizer's state on rank 0, in the form of checkpoints; every rank must call this function."""
     if not engine.zero_optimization():
         return dict(engine.optimizer.state_dict())
     optimizer = engine.optimizer.optimizer

@@ -58,7 +58,7 @@ def agreed(work: Callable[[], Result]) -> Result:
 
 
 def gathered(value: Result) -> list[Result]:
-    """Return the values of all ranks, by rank, on every rank."""
+    """Return a list of the values that all ranks passed, in rank order, on every rank."""
     ranks = world()[1]
     values: list[Any] = [value] * ranks
     if ranks > 1:

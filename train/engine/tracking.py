@@ -49,7 +49,7 @@ def layer_weights(encoder: Any) -> int:
 
 
 def backward_shares(learner: Learner) -> tuple[float, float]:
-    """Return how much of a backward pass frozen layers leave, as two fractions; (1, 1) if nothing is frozen.
+    """Return the two fractions of a backward pass that remain if layers are frozen; (1, 1) if nothing is frozen.
 
     The first is the fraction of the layers' weights whose gradients are computed, the second the fraction of the layers
     through which the backward pass goes.

@@ -24,9 +24,9 @@ from clearspan.train.collectives import sum_over_ranks, world
 IGNORED = -100
 """The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
 ALIGNED = {"cuda": 64}
-"""The number to a multiple of which the vocabulary is padded, by device. On other devices it is not padded."""
+"""The vocabulary is padded to a multiple of this number, by device; on other devices it is not padded."""
 ALIGNED_ROWS = 64
-"""The number of rows of a chunk is a multiple of this number, if it is larger."""
+"""A chunk that has more rows than this number has a multiple of this number."""
 CHUNK_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
 """The maximum size of a chunk's fp32 logits in bytes, by device. On a GPU this makes matrix products of more than 1,000
 rows; on a CPU it is not far beyond the caches.
@@ -60,7 +60,7 @@ def cross_entropy(
         decoder: the linear layer from h to the vocabulary.
         labels: (k,) int64; IGNORED marks an unused slot.
         counted: whether to count the correct predictions, i.e. the labels that have the highest logit.
-        multiple: the number to a multiple of which the vocabulary is padded; None for the device's number in `ALIGNED`.
+        multiple: pad the vocabulary to a multiple of this number; None for the device's number in `ALIGNED`.
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
@@ -144,7 +144,7 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
 
 
 def _zeros(tensor: Tensor | None) -> Tensor | None:
-    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to which parts of its gradient are added."""
+    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for None."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))

@@ -224,7 +224,7 @@ class TrainableEncoder(nn.Module):
             raise EncoderError(f"{patches} patches are more than the {capacity} positions that the encoder takes")
 
     def embedding_parameters(self) -> set[str]:
-        """Return the names of the parameters of token embeddings, which patches do not train."""
+        """Return the names of the parameters of the embedding module, which objectives on patches do not train."""
         embeddings = getattr(self.base, "embeddings", None) or self.base.get_input_embeddings()
         inside = {id(parameter) for parameter in embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}

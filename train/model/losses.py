@@ -45,9 +45,8 @@ def nt_xent(
         temperature: the divisor of the cosine similarities, > 0.
         memory: additional negatives of every point, (m, d) unit vectors, the same on each rank; rows of zeros are
             skipped. None for no additional negatives.
-        same: the mask of false negatives, (n, N) bool. Where it is true at [i, j], the points of this rank's pair i and
-            the points of pair j, of all ranks' pairs, are not negatives of each other. The partner of a point is never
-            masked. None to mask nothing.
+        same: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of all ranks
+            must not be negatives of each other. A point and its partner are never masked. None to mask nothing.
 
     Returns:
         Scalar fp32: the mean over this rank's 2n points.
@@ -119,9 +118,9 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     `khosla` is Eq. 2 of Khosla et al. (2020). For each of the 2N points, it is the mean of -log softmax over all other
     points of the point's class; the softmax is over all other points.
 
-    `paper` is Eq. 4 of NonLing-CSE as printed. For each first view, take exp(cos / temperature) with every second view:
-    the loss is -log of the sum over second views of the same class, divided by the sum over second views of other
-    classes. It is 0 for an anchor if all examples of the batch have its class.
+    `paper` is Eq. 4 of NonLing-CSE as printed. For each first view, it is -log(a / b), where a is the sum of exp(cos /
+    temperature) over the second views of the same class, and b the same sum over the second views of other classes. It
+    is 0 for an anchor if all examples of the batch have its class.
 
     `published-code` is what the code of that paper computes: cross-entropy over the second views, where the target
     column is the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's

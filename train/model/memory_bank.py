@@ -2,8 +2,8 @@
 
     a micro-batch's vectors -> NT-Xent with the vectors of all ranks and of the memory -> added to the memory
 
-The oldest vectors leave the memory. It starts empty and is the same on every rank, in the order that a single rank
-would have. No gradient flows into it. It is a buffer of the learner, so checkpoints hold it.
+The oldest vectors leave the memory. It starts empty, and every rank has the same vectors in the same order, as a single
+rank would. No gradient flows into it. It is a buffer of the learner, so checkpoints hold it.
 """
 
 import torch

@@ -33,6 +33,6 @@ def save_mlm_head(encoder: Any, folder: Path) -> None:
 def variant(folder: Path) -> str | None:
     """Return the `variant` argument of `from_pretrained` that also loads the masked-LM head of a folder.
 
-    Return None if the folder has no head in a file of its own.
+    Return None if the folder has no separate file with a head.
     """
     return VARIANT if (folder / INDEX).is_file() else None

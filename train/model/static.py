@@ -3,9 +3,9 @@
     ids (T,) -> table (V, h) -> mean of each sequence (N, h)
 
 It is a transformers model of the type `static`, so that recipes, checkpoints and `Encoder` treat it like any model. The
-export is sentence-transformers' `StaticEmbedding`: like it, training adds no special tokens and cuts no text. Cosine
-similarity ignores the length of a text's vector, but in the mean a longer token vector counts more. So the table learns
-which tokens matter. Source: arXiv 2508.03453.
+export is sentence-transformers' `StaticEmbedding`, which adds no special tokens and cuts no text; neither does
+training. Cosine similarity ignores the length of a text's vector, but in the mean a longer token vector counts more. So
+the table learns which tokens matter. Source: arXiv 2508.03453.
 """
 
 from typing import Any

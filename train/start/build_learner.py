@@ -81,7 +81,7 @@ def build_objectives(
 def build_learner(
     recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
 ) -> tuple[Learner, Any, dict[str, ForwardSize]]:
-    """Return the learner, the tokenizer, and the size of one rank's forward pass by turn.
+    """Return the learner, the tokenizer, and the size of one rank's forward pass in each turn (`Learner`).
 
     Args:
         static: whether to give every forward pass of a turn the same shape.

@@ -46,10 +46,10 @@ def parts(recipe: Recipe, learner: Learner) -> list[str]:
 
 
 def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize]) -> str:
-    """Return the line about the memory of weights, gradients, AdamW's state and activations.
+    """Return a line that estimates the memory of weights, gradients, AdamW's state and activations.
 
     Args:
-        sizes: turn -> the size of its forward pass.
+        sizes: the size of one forward pass of each turn (`Learner`).
     """
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 is True else 68
@@ -78,10 +78,10 @@ def describe(
     total: int,
     ranks: int,
 ) -> str:
-    """Return the lines about everything that a run needs or uses.
+    """Return the lines of the estimate: parameters, device, steps, examples, tokens and memory.
 
     Args:
-        sizes: turn -> the size of its forward pass.
+        sizes: the size of one forward pass of each turn (`Learner`).
         streams: the streams of examples, by the name to print.
         total: the number of steps of the run.
     """

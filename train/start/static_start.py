@@ -1,4 +1,4 @@
-"""Initial vectors of a static encoder: `model.init`.
+"""Compute the initial vectors of a static encoder (`model.init`).
 
     random    unit length on average
     idf       random, times the inverse document frequency of each token in the run's shards
@@ -74,7 +74,8 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
     Args:
         model: a `train.model.static.StaticModel` with random vectors.
         weights: the weights of the first V tokens of the model, (V,); the vectors of further tokens keep their length.
-        known: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None for none.
+        known: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None to keep all
+            dimensions random.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]
     if known is not None:

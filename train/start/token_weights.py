@@ -1,6 +1,6 @@
 """Weights of tokens for `model.pooling: weighted` and `model.init`: inverse document frequencies in the shards.
 
-    shards -> passages of 64 tokens -> number n_t of passages that hold a token t, of n -> ln((1 + n) / (1 + n_t))
+    shards -> n passages of 64 tokens -> number n_t of passages that hold token t -> ln((1 + n) / (1 + n_t))
 
 Most transformers end in a layer normalization, which makes all token states about equally long. So one word cannot
 count more than another in their plain mean. The export multiplies the states by the same weights, in

@@ -4,8 +4,8 @@
     pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
 Between the passes one vector per sequence is kept. A contrastive loss gets the same gradient as if all examples of the
-step were one batch. Other losses are computed in pass 2. A masked-LM loss is multiplied by the micro-batch's fraction
-of the step's masked tokens, so that its gradient, too, is the same as in one batch.
+step were one batch. Other losses are computed in pass 2. A masked-LM loss is weighted by the micro-batch's fraction of
+the step's masked tokens, so that its gradient, too, is the same as in one batch.
 """
 
 import dataclasses
@@ -117,7 +117,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
-    """Concatenate the vectors of several micro-batches, block by block."""
+    """Concatenate the vectors of several micro-batches, block by block, in the order of the micro-batches."""
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
     first: list[Tensor] = []

@@ -142,7 +142,7 @@ class ContrastiveObjective(Objective):
         return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics), where the loss is averaged over whole vectors and vectors truncated to `dims`.
+        """Return (loss, metrics); the loss is the mean over whole vectors and vectors truncated to each size in `dims`.
 
         The metrics are computed on whole vectors.
         """

@@ -28,9 +28,12 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 class Learner(nn.Module):
     """Encoder, patch embeddings and objectives.
 
+    A turn is one weight update of a step, by some of the objectives. There are several turns with alternating
+    optimization only.
+
     Args:
         special: the special tokens around each sequence of tokens.
-        embeddings: dataset that is not text -> its patch embedding.
+        embeddings: the patch embedding of each dataset that is not text, by the dataset's name.
         turns: turn -> the names of its objectives; None for one turn with all objectives.
         budgets: turn -> the fixed shape of its forward pass on one rank; None for as many tokens as the batch has.
     """
@@ -70,7 +73,7 @@ class Learner(nn.Module):
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """Return objective -> its columns for a rank's rows of its dataset. Called on the host."""
+        """Return the columns that objectives make of a rank's rows of a dataset, by objective. Called on the host."""
         readers = (objective for objective in self._objectives if objective.data == rows.dataset)
         return {objective.name: objective.collate(rows) for objective in readers}
 
@@ -205,5 +208,8 @@ class Learner(nn.Module):
 
 
 def _module_name(dataset: str) -> str:
-    """Return the name of a dataset's patch embedding as a module; the dataset's name could clash, e.g. `train`."""
+    """Return the name of a dataset's patch embedding in `Learner.embeddings`.
+
+    The dataset's own name could clash with an attribute of the module, e.g. `train`.
+    """
     return f"patches-{dataset}"
