@@ -58,11 +58,11 @@ def make_portable(folder: Path, encoder: Any, tokenizer: Any) -> None:
 def _edit_transformer(folder: Path, encoder: Any, tokenizer: Any) -> None:
     """Rewrite the settings of a transformer and of its tokenizer."""
     lengths = {"max_seq_length": encoder.max_tokens, "do_lower_case": encoder.inference.lower_case}
-    _edit(folder / LENGTHS, lambda settings: lengths | _of(settings, "model_args"))
-    _edit(folder / "config.json", lambda config: _with_rope(_of_library(config)))
+    _edit(folder / LENGTHS, lambda settings: lengths | _selected(settings, "model_args"))
+    _edit(folder / "config.json", lambda config: _with_rope(_without_code(config)))
     arguments = inspect.signature(type(encoder.base).forward).parameters
     inputs = [name for name in tokenizer.model_input_names if name in arguments]
-    _edit(folder / "tokenizer_config.json", lambda settings: _tokenizer(_of_library(settings), inputs))
+    _edit(folder / "tokenizer_config.json", lambda settings: _tokenizer(_without_code(settings), inputs))
 
 
 def _edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -71,11 +71,11 @@ def _edit(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _of(settings: Json, *keys: str) -> Json:
+def _selected(settings: Json, *keys: str) -> Json:
     return {key: settings[key] for key in keys if key in settings}
 
 
-def _of_library(settings: Json) -> Json:
+def _without_code(settings: Json) -> Json:
     """Return settings without `auto_map`, which names Python files of the given model that are not exported."""
     return {key: value for key, value in settings.items() if key != "auto_map"}
 
@@ -103,7 +103,11 @@ def _tokenizer(settings: Json, input_names: list[str]) -> Json:
 
 def _pooling(settings: Json) -> Json:
     modes = {key: mode == settings["pooling_mode"] for mode, key in EXPORTED.items()}
-    return {"word_embedding_dimension": settings["embedding_dimension"], **modes, **_of(settings, "include_prompt")}
+    return {
+        "word_embedding_dimension": settings["embedding_dimension"],
+        **modes,
+        **_selected(settings, "include_prompt"),
+    }
 
 
 def _dense(settings: Json) -> Json:
@@ -122,7 +126,7 @@ def _with_rope(config: Json) -> Json:
     if "rope_theta" in rope:
         scaling = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor")}
         scaled = {"rope_scaling": scaling} if rope.get("rope_type", "default") != "default" else {}
-        return config | scaled | _of(rope, "rope_theta", "partial_rotary_factor")
+        return config | scaled | _selected(rope, "rope_theta", "partial_rotary_factor")
     layers = ("full_attention", "sliding_attention")
     if not all(isinstance(rope.get(layer), dict) for layer in layers):
         return config

@@ -62,7 +62,7 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
         merged = functools.reduce(merge, words, without_replaced(files, arguments))
-        _check_names(files, arguments, merged)
+        _check_misspelled(files, arguments, merged)
         recipe = _typed(merged)
         for key, value in flat(merged).items():
             refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
@@ -89,7 +89,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
         return load_recipe(str(path))
 
 
-def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
 
     A name seems misspelled if it is new, is similar to an existing name, and has no effect: either its value is null

@@ -256,7 +256,7 @@ class _Window:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
         self.ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
         self.shared = in_share(self.ids, share)
-        self.columns = {name: [_values(_in(batch, name)) for batch in batches] for name in columns}
+        self.columns = {name: [_values(_column_or_empty(batch, name)) for batch in batches] for name in columns}
         if measured in batches[0].schema.names:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
@@ -282,7 +282,7 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
     return inside
 
 
-def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column_or_empty(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column of a batch; if a held-out part lacks the column, e.g. hard negatives, return empty lists."""
     if name in batch.schema.names:
         return batch.column(name)

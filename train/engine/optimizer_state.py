@@ -62,7 +62,7 @@ def load_state(engine: Any, saved: State) -> None:
         moments = [whole["state"].get(parameter, {}) for parameter in group["params"]]
         state = dict(next(filter(None, moments), {}))
         for name in [name for name, value in state.items() if value.dim()]:
-            with _kept(part):
+            with _restored(part):
                 part.zero_()  # the padding too, and parameters without a state
                 for member, values in zip(members, moments, strict=True):
                     if name in values:
@@ -88,7 +88,7 @@ def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> l
         part: this rank's part of the group's flat weights; it is overwritten for a while, and restored.
     """
     wholes = []
-    with _kept(part):
+    with _restored(part):
         part.copy_(moment)
         for member in members:
             whole = safe_get_full_fp32_param(member)  # every rank takes part
@@ -98,7 +98,7 @@ def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> l
 
 
 @contextlib.contextmanager
-def _kept(part: torch.Tensor) -> Iterator[None]:
+def _restored(part: torch.Tensor) -> Iterator[None]:
     """Restore `part`, this rank's part of the flat weights, at the end of this context."""
     weights = part.clone()
     try:

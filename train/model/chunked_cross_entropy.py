@@ -95,7 +95,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         matrix, offsets = _padded(weight, bias, dtype, multiple)
         given = zip((states, weight, bias), ctx.needs_input_grad, strict=False)
-        gradients = [_zeros(tensor) if differentiable and needed else None for tensor, needed in given]
+        gradients = [_accumulator(tensor) if differentiable and needed else None for tensor, needed in given]
         of_states, of_weight, of_bias = gradients
         precise = torch.promote_types(torch.float32, dtype)
         loss, correct = states.new_zeros((), dtype=precise), states.new_zeros((), dtype=torch.float32)
@@ -109,7 +109,7 @@ class _CrossEntropy(torch.autograd.Function):
                 correct += (scores.argmax(1) == target).sum()
             if not differentiable:
                 continue
-            gradient = _of_logits(scores, target).to(dtype)
+            gradient = _logit_gradient(scores, target).to(dtype)
             del scores
             if of_states is not None:
                 of_states[start : start + rows] = gradient @ matrix
@@ -143,14 +143,14 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
     return matrix, F.pad(offsets, (0, added), value=-torch.inf)
 
 
-def _zeros(tensor: Tensor | None) -> Tensor | None:
+def _accumulator(tensor: Tensor | None) -> Tensor | None:
     """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for None."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
 
 
-def _of_logits(scores: Tensor, target: Tensor) -> Tensor:
+def _logit_gradient(scores: Tensor, target: Tensor) -> Tensor:
     """Return the gradient of the summed loss with respect to the logits, (k, V); it overwrites `scores`.
 
     Args:

@@ -53,7 +53,7 @@ def nt_xent(
     """
     logits, partner = _all_views(anchors, positives, temperature)
     if same is not None:
-        logits = _without(logits, same.repeat(2, 2), partner)
+        logits = _masked(logits, same.repeat(2, 2), partner)
     if memory is not None and len(memory):
         remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
         logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
@@ -105,7 +105,7 @@ def info_nce(
         blocks.append(hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True))
     logits = torch.cat(blocks, dim=1)
     if same is not None:
-        logits = _without(logits, same, partner)
+        logits = _masked(logits, same, partner)
     return F.cross_entropy(logits, partner)
 
 
@@ -173,7 +173,7 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
-def _without(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
+def _masked(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
     """Set logits to -inf where the mask `same` is true, except in each row's column `partner`."""
     rows = torch.arange(len(logits), device=logits.device)
     return logits.masked_fill(same.index_put((rows, partner), same.new_zeros(())), -torch.inf)

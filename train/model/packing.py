@@ -176,7 +176,7 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
     device = keys.device
     patch_rows = [part.rows for part in contents if isinstance(part, Patches) for _ in range(len(part))]
     slices = [part for part in contents if isinstance(part, TokenSlices)]
-    tokens, starts, lengths = _joined(slices, device)
+    tokens, starts, lengths = _concatenated(slices, device)
     num_patched, first, num_sequences = len(patch_rows), sum(patch_rows), len(keys)
     # A patch sequence has no special tokens; copying its length from the host would be a sync.
     sizes = [torch.full((len(part),), part.rows, device=device) for part in contents if isinstance(part, Patches)]
@@ -224,7 +224,7 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
     )
 
 
-def _joined(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _concatenated(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Concatenate the tokens of all slices; return (tokens, starts, lengths), with starts as indices into the result.
 
     A zero is appended to the tokens, so that they can be indexed even if there are no slices.

@@ -21,7 +21,7 @@ from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, ModelSource, read_source
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.run_folder import other_tokenizer
-from clearspan.train.start.static_start import distilled, rank_weights, split, start
+from clearspan.train.start.static_start import distilled, rank_weights, set_initial_vectors, split_dimensions
 from clearspan.train.start.token_weights import inverse_frequencies, resized
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
@@ -187,7 +187,9 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
     options, known = dict(recipe.model.config), None
     if recipe.model.init == DISTILL:
         teacher, rows = _teacher(Path(recipe.model.distill), tokenizer)
-        size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
+        size, dims = split_dimensions(
+            options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension())
+        )
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
     model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
@@ -195,7 +197,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
         weights = rank_weights(tokenizer.get_vocab(), num_ids(tokenizer))
-    start(model, weights, known)
+    set_initial_vectors(model, weights, known)
     return model
 
 

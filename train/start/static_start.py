@@ -41,13 +41,15 @@ def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dim
         special: the tokens that the encoder puts around a text.
         dims: the number of components, at most the dimensions of the model.
     """
-    vectors = torch.cat([_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)])
+    vectors = torch.cat(
+        [_embedded_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)]
+    )
     centered = vectors - vectors.mean(dim=0)
     _, axes = torch.linalg.eigh(centered.T @ centered)  # by ascending variance
     return F.normalize(centered @ axes.flip(1)[:, :dims], dim=1)
 
 
-def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
+def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
     """Return the embeddings of tokens, (n, h), each as a text by itself, before they are scaled to unit length.
 
     Args:
@@ -68,7 +70,7 @@ def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
     return features["sentence_embedding"].float()
 
 
-def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
+def set_initial_vectors(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
     """Set the first dimensions of a static model's vectors to `known`, and multiply all vectors by the tokens' weights.
 
     Args:
@@ -85,7 +87,7 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
     table[: len(weights)] *= weights[:, None]
 
 
-def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
+def split_dimensions(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
     """Return (number of all dimensions of a vector, number of dimensions that the encoder's vectors take up).
 
     The encoder's vectors take up to `encoder_dim` dimensions, but leave at least `random_dims` to random numbers.
