@@ -61,10 +61,10 @@ def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
 
 
 def never_better(path: Path) -> bool:
-    """Return whether no later step of a run was better than the start, by the dev score, else by the held-out loss.
+    """Return whether no step of a run was better than the start of the run.
 
-    The start is the model that training started from or the weights before the first step, whichever is better. Return
-    False if neither the dev score nor the held-out loss is known for both the start and a later step.
+    The dev score decides, or the held-out loss if there is no dev score. The start is the model that training started
+    from or the weights before the first step, whichever is better. Return False if there is no figure to compare.
 
     Args:
         path: the run's metrics.jsonl.

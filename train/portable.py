@@ -121,7 +121,7 @@ def _without_version(settings: Json) -> Json:
 
 
 def _with_rope(config: Json) -> Json:
-    """Add to a transformer's configuration the keys in which transformers 4 states the base of rotary positions."""
+    """Return a transformer's configuration with the base of rotary positions also under the keys of transformers 4."""
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:
         scaling = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor")}

@@ -22,7 +22,7 @@ SECOND = "positive"
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
-    """Return column -> length of the column's prompt in tokens, for each column whose texts begin with a prompt."""
+    """Return the number of tokens of each column's prompt, by column; columns without a prompt are left out."""
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}

@@ -1,7 +1,8 @@
 """Print docs/recipes.md, the reference of recipes and their keys; `clearspan train --list` takes its list from here.
 
-    train/recipes, train/sweeps (their first comments) + the options' dataclasses ─┐
-                                         reference_page.md, the sentences between ─┴─> docs/recipes.md
+    comments at the top of train/recipes/*.yaml and train/sweeps/*.yaml ─┐
+    dataclasses of options ──────────────────────────────────────────────┼─> docs/recipes.md
+    reference_page.md, the text around them ─────────────────────────────┘
 
 The meaning of a key is its entry under "Args:" in the docstring of its dataclass; its type, range and default are read
 from the dataclass's field.
@@ -28,7 +29,7 @@ TEMPLATE = Path(__file__).with_name("reference_page.md")
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return field -> description for a dataclass and its base classes, from the "Args:" of their docstrings."""
+    """Return the description of each field of a dataclass and its bases, by name, from the docstrings' "Args:"."""
     by_name: dict[str, str] = {}
     for base in reversed(section.__mro__[:-1]):
         entries = re.split(r"^Args:", inspect.getdoc(base) or "", flags=re.MULTILINE)[1:]

@@ -60,7 +60,7 @@ def dataset_sha256(folder: str | Path) -> str:
 
 
 def inputs(recipe: Recipe) -> dict[str, str]:
-    """Return recipe key -> hash, for every dataset, file and model folder that a run reads.
+    """Return a hash of every dataset, file and model folder that a run reads, by recipe key.
 
     Raises:
         RecipeError: a file or a model folder cannot be read.

@@ -49,7 +49,7 @@ class Rows:
         return _of_type(list, self.columns[name])
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers."""
+        """Return a column of numbers, (n, ...)."""
         return _of_type(np.ndarray, self.columns[name])
 
     def ragged(self, name: str) -> Ragged:
@@ -142,7 +142,10 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Return the batch with `change` applied to every tensor, once to a tensor that several columns share."""
+        """Return the batch with `change` applied to every tensor.
+
+        A tensor that several columns share is changed once, and the columns share the result.
+        """
         changed: dict[int, TokenLists | Tensor] = {}
         for column in self.columns.values():
             if id(column) in changed:

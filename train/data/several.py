@@ -1,4 +1,4 @@
-"""Draw some of a row's positives or negatives, if it has several, in columns such as negative, negative_1, ..."""
+"""Draw some of the positives or negatives of rows that have several, in columns such as negative, negative_1, ..."""
 
 from collections.abc import Sequence
 

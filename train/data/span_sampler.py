@@ -6,8 +6,8 @@ A document has A anchors; each has P positives that touch, overlap or lie inside
 
     grid     as in the published code: each anchor lies anywhere within a separate block of `max_span` tokens; later
              anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
-    uniform  every placement with gaps of at least `min_distance` is equally likely. If a document is hardly longer than
-             the anchors need, they crowd at its ends.
+    uniform  every placement with gaps of at least `min_distance` is equally likely. In a document that is barely long
+             enough, the anchors therefore lie at the ends of the document.
 
 The uniform placement needs no rejection sampling. It leaves the anchors and the minimum gaps out of the document, draws
 A sorted points among the tokens that remain (Floyd's subset algorithm), and inserts the anchors and gaps there.

@@ -1,18 +1,19 @@
 """Stream of examples, in an order that is a pure function of (seed, epoch, position), for any number of ranks.
 
-    1. epoch        permutes the shards                                       key (seed, dataset, epoch)
+    1. epoch        the dataset's shards in random order                      key (seed, dataset, epoch)
     2. window       the next `shuffle_shards` shards, decoded into memory
-    3. order        permutes the window's examples; skips examples outside `share`, and short documents
+    3. order        the window's examples in random order, without examples outside `share` and without short ones
                                                                               key (seed, dataset, epoch, window)
-    4. step         the next B examples of that order; an epoch's last examples, fewer than B, are dropped
-    5. micro-batch  examples j B / K .. (j + 1) B / K of the step, for the j-th of K micro-batches of a step
-    6. rank         1 / R of each micro-batch, for R ranks; with `whole`, 1 / R of the step, cut into micro-batches
+    4. step         the next `batch_size` examples; fewer at the end of an epoch are dropped
+    5. micro-batch  the step, cut into `micro_batches` equal parts, whose gradients add up
+    6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank;
+                    with `whole`, the step is first cut into parts for the ranks, and these into micro-batches
     7. collation    the objectives' columns for the rank's examples, made on the host, e.g. views
 
 The state is (epoch, position), where position is the number of examples passed in that epoch, skipped examples
 included. Every rank decodes every window, because decoding is far faster than training, and takes its part of the
-examples. So nothing depends on ranks or workers, and a resumed run skips the windows before its position. A thread
-decodes and collates ahead; examples in its queue are not yet counted in the position.
+examples. So the order does not depend on the number of ranks or threads, and a resumed run skips the windows before its
+position. A thread decodes and collates ahead; examples in its queue are not yet counted in the position.
 """
 
 import dataclasses

@@ -67,7 +67,7 @@ def safe_load(path: Path) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last two, and the best one if a score picks it. Older checkpoints are deleted."""
+    """The checkpoints of one run: the last two, and the best one if one is chosen. Older checkpoints are deleted."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
@@ -210,7 +210,10 @@ def _verified(folder: Path) -> dict[str, Any]:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete the files of a checkpoint, the manifest first, but no link and no folder that holds other files."""
+    """Delete a checkpoint: the manifest first, then its other files and its folder.
+
+    A link is left in place, and so is a folder with files that no checkpoint has.
+    """
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):

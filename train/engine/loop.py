@@ -3,8 +3,8 @@
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
 With `training.gradient_caching`, a forward pass without gradients over every micro-batch comes first
-(`train.step.caching`). With `optimization: alternate`, all that the picture shows before "log" is done once for each
-turn, on the same micro-batches.
+(`train.step.caching`). With `optimization: alternate`, a step has several turns, which are updates by some of the
+objectives: all that the picture shows before "log" is done once for each turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
 masks and dropout. A run that is stopped anywhere and resumed therefore repeats the uninterrupted run. Only dropout

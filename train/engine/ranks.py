@@ -153,7 +153,7 @@ def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
     reads the file deletes it.
 
     Args:
-        port: on rank 0, the port to share.
+        port: the port to share; used on rank 0 only.
     """
     launcher = psutil.Process(os.getppid())
     since = launcher.create_time() - psutil.boot_time()  # the same on all ranks, even while the clock is set

@@ -64,11 +64,12 @@ def encode_texts(
     quiet: bool = True,
     prompt: str | None = None,
 ) -> NDArray[np.float32]:
-    """Return the embeddings of texts by an encoder in training, (len(texts), h) float32, as its export would give them.
+    """Return the embeddings of texts, (len(texts), h) float32, as the exported model would give them.
 
     Args:
+        encoder: an encoder in training.
         tokenizer: a tokenizer of transformers.
-        batch_tokens: the maximum number of tokens in a batch, unless it is a single longer text.
+        batch_tokens: the maximum number of tokens in a batch; a longer text has a batch of its own.
         quiet: whether to show no progress bar, even on a terminal.
         prompt: the text to put before each text; None for the default prompt.
     """

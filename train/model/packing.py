@@ -2,8 +2,9 @@
 
     [Sequences, ...] -> pack -> PackedBlocks: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first and are never cut.
-Their number is fixed; the encoder replaces the embeddings of the ids in their rows by the embeddings of the patches.
+`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first in the batch; their
+number is fixed, and they are never cut. The rows of patches hold padding ids, and the encoder replaces the embeddings
+of these ids by the embeddings of the patches.
 
 With a `budget` every step has the same number of tokens: `torch.compile` needs this, and the host need not wait for the
 device to learn the number. Filler sequences fill the end of the batch. In the rare step with more tokens than the

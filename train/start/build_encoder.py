@@ -223,11 +223,11 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
 def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> TrainableEncoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
-    Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
+    If the shards' tokenizer has more special tokens than the pretrained model, such as [DEL], these get new embeddings.
 
     Args:
         datasets: the text datasets in which tokens are counted. Pooling `weighted` needs them unless the folder has
-            token weights; `model.init` estimates the counts (`static_start.rank_weights`) if there are none.
+            token weights. Without datasets, `model.init` estimates the counts (`static_start.rank_weights`).
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or its tokenizer does not fit the shards.

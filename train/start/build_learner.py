@@ -32,7 +32,7 @@ from clearspan.train.step.learner import Learner
 def build_objectives(
     recipe: Recipe, datasets: Mapping[str, Dataset], encoder: TrainableEncoder, tokenizer: Any, special: SpecialTokens
 ) -> tuple[list[Objective], dict[str, nn.Module]]:
-    """Return the objectives in the recipe's order, and dataset -> patch embedding for datasets that are not text.
+    """Return the objectives in the recipe's order, and the patch embedding of each dataset that is not text.
 
     Raises:
         RecipeError: an objective or a modality lacks what it needs.

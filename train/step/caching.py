@@ -138,7 +138,7 @@ def _leaves(part: Part) -> SequenceVectors:
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Return objective -> number of masked tokens divided by the mean over micro-batches, for each micro-batch.
+    """Return each objective's number of masked tokens divided by the mean over micro-batches, for each micro-batch.
 
     Masked tokens are counted on all ranks.
     """

@@ -101,8 +101,8 @@ class ContrastiveObjective(Objective):
     """An objective that compares the examples of a batch with each other, by one vector per sequence.
 
     Its loss sees the examples of a micro-batch on all ranks, because the losses in `train.model.losses` gather them.
-    With gradient caching it sees all examples of a step. Of these, only the vectors of sequences are kept, so the loss
-    may read `Encoded.pooled` and `Encoded.first` only.
+    With gradient caching, the loss sees the vectors of all examples of a step, but no other result of earlier
+    micro-batches. Therefore it may read `Encoded.pooled` and `Encoded.first` only.
 
     Attributes:
         head: the projection that the options select.
