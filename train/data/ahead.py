@@ -35,7 +35,7 @@ def copied_ahead(
             failure: Exception | None = None
             try:
                 upcoming = copied()
-            except Exception as error:  # of the next batch: this one is complete, and may be the last one needed
+            except Exception as error:  # it concerns the next batch; this batch is complete, and may be the last
                 failure = error
             yield batch, after
             if failure is not None:

@@ -150,9 +150,9 @@ def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     """Return one Beta(a, b) draw per key: keys (...) int64 -> (...) float64.
 
-    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniform numbers. Otherwise it is the inverse
-    of the distribution function at a uniform number, from a table of 4,096 steps. Values are interpolated linearly
-    within a step, and by a power function in the first and the last step.
+    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniform numbers. Otherwise the inverse of the
+    distribution function maps a uniform number to the draw. The function is a table of 4,096 steps, with linear
+    interpolation within a step, and a power function in the first and the last step.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = draws.uniform(keys, int(a + b) - 1)

@@ -118,7 +118,8 @@ class ExampleStream:
         """
         shared = short = 0
         for shard in self.dataset.shards:
-            shortest = min(map(int, shard.lengths.get(self.measured, {})), default=0)  # by its histogram
+            # The shortest length in the shard's histogram of lengths.
+            shortest = min(map(int, shard.lengths.get(self.measured, {})), default=0)
             if self.share == 1 and self.min_tokens <= shortest:
                 shared += shard.examples
                 continue

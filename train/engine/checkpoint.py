@@ -177,7 +177,7 @@ class Checkpoints:
         if best is None:
             raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
         try:
-            if best != last:  # which is verified
+            if best != last:  # `last` has verified it already
                 _verified(self.folder / best)
         except FolderChangedError as error:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None

@@ -63,7 +63,7 @@ def load_state(engine: Any, saved: State) -> None:
         state = dict(next(filter(None, moments), {}))
         for name in [name for name, value in state.items() if value.dim()]:
             with _restored(part):
-                part.zero_()  # the padding too, and parameters without a state
+                part.zero_()  # so that padding, and parameters without a state, are 0
                 for member, values in zip(members, moments, strict=True):
                     if name in values:
                         safe_set_full_fp32_param(member, values[name])

@@ -53,7 +53,7 @@ class Launcher(subprocess.Popen[bytes]):
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the launcher; return its exit code, which is the exit code of the first rank that failed.
 
-        If a signal ended this rank, print the signal's name.
+        If a signal ended that rank, print the name of the signal.
 
         Raises:
             RuntimeError: a signal ended the launcher itself.

@@ -66,7 +66,8 @@ class Forward(SequenceVectors):
 class Encoded:
     """The result of a forward pass for one objective. A block of another objective has the name `OBJECTIVE/BLOCK`.
 
-    With gradient caching, a contrastive objective gets only the vectors of sequences, but of several forward passes.
+    With gradient caching, a contrastive objective gets the pooled and first vectors of several forward passes, but no
+    hidden states of other tokens.
 
     Args:
         measured: whether the step is logged; if not, the objective may compute its loss only, without metrics.

@@ -207,7 +207,7 @@ class TrainableEncoder(nn.Module):
     @property
     def attention_dropout(self) -> float:
         """The dropout rate of attention weights; 0.0 if the configuration states none."""
-        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
+        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5 has one rate for all dropouts
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
@@ -252,7 +252,8 @@ class TrainableEncoder(nn.Module):
             if count > len(layers):
                 raise EncoderError(f"the encoder has {len(layers)} layers: take at most last-{len(layers)}")
             first = next(layers[-count].parameters())
-            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])  # with a final norm
+            # The last layers, and a final norm after them.
+            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])
         for parameter in parameters:
             parameter.requires_grad_(parameter.requires_grad and parameter in trained)
 

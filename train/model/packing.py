@@ -230,7 +230,8 @@ def _concatenated(slices: list[TokenSlices], device: torch.device) -> tuple[Tens
 
     A zero is appended to the tokens, so that they can be indexed even if there are no slices.
     """
-    sources = list({id(part.tokens): part.tokens for part in slices}.values())  # of several blocks copied once
+    # Copy each array once, even if several blocks slice it.
+    sources = list({id(part.tokens): part.tokens for part in slices}.values())
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
     none = torch.zeros(0, dtype=torch.int64, device=device)
     tokens = torch.cat([*sources, (sources[0] if sources else none).new_zeros(1)])

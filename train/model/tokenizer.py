@@ -43,7 +43,7 @@ def load_tokenizer(folder: Path) -> Any:
             vocab_size(backend.get_vocab(with_added_tokens=True))
         if backend is None or any((folder / name).is_file() for name in ("tokenizer_config.json", "config.json")):
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            if tokenizer.pad_token is None:  # GPT-2's: not needed here, but by users of the export
+            if tokenizer.pad_token is None:  # e.g. GPT-2's; users of the export need a padding token
                 tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         else:
             known = backend.get_vocab(with_added_tokens=True)

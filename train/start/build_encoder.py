@@ -29,7 +29,7 @@ OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
-    """Return whether a tokenizer is `base`, or `base` with special tokens added after all of its ids."""
+    """Return whether a tokenizer is `base`, or `base` with special tokens added whose ids are above its own."""
     vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
     added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}

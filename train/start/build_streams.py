@@ -34,7 +34,7 @@ def build_held_out(
 
     Raises:
         RecipeError: the held-out examples are too few, of another kind than the dataset, or made with other resources.
-        ManifestError, StreamError, ShardError: they cannot be read.
+        ManifestError, StreamError, ShardError: the held-out examples cannot be read.
     """
     streams, training = {}, recipe.training
     unit, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"

@@ -31,7 +31,7 @@ def inverse_frequencies(
 ) -> Tensor:
     """Return the weight of each token t, ln((1 + n) / (1 + n_t)), but at least LOWEST: (num_tokens,) fp32.
 
-    n is the number of passages, and n_t the number of passages that hold the token.
+    n is the number of passages of PASSAGE_TOKENS tokens, and n_t the number of these passages that hold the token.
 
     Args:
         datasets: shards with the column `tokens`.
