@@ -1,9 +1,9 @@
-"""Writer of a work unit's shards to a local spool folder: reproducible bytes, bounded size, hashed while written.
+"""Writer of shards to a local spool folder: reproducible bytes, bounded size, hashed while they are written.
 
     batches -> the kind's layout -> members "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
 
-The same batches give the same bytes on any machine (USTAR, time 0, owner 0). The caller publishes the shards
-(`storage`).
+Each writer writes the shards of one work unit, a part of the input. The same batches give the same bytes on any machine
+(USTAR, time 0, owner 0). The caller publishes the shards (`storage`).
 """
 
 from pathlib import Path
@@ -23,7 +23,15 @@ BUFFER_BYTES = 1 << 18
 
 
 class ShardWriter:
-    """Writer of a unit's batches to tars of at most `max_bytes`; a single larger batch is not split and exceeds it."""
+    """Writer of the batches of one work unit, a part of the input, to tars of at most `max_bytes`.
+
+    A batch is not split, so a batch larger than `max_bytes` makes a tar that exceeds the limit.
+
+    Args:
+        spool: local folder in which the tars are written.
+        kind: name of the kind of dataset.
+        unit: number of the work unit, a part of the names of shards.
+    """
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.spool = spool
@@ -57,7 +65,9 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the entries of all shards in order, none for a unit without batches."""
+        """Finish the last shard; return the manifest entries of all shards, in order. A unit without batches has no
+        shard.
+        """
         if self._file is not None:
             self._finish_shard()
         return self.finished
