@@ -11,7 +11,9 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class WholeFiles(Format):
-    """Whole files: images and clips. Planning recognizes them by their extensions, which the kind of dataset lists."""
+    """Format of images and audio clips: one record per file. Files are recognized by their extensions alone, which the
+    kind of dataset lists.
+    """
 
     name = "file"
     is_numbered = True
