@@ -44,7 +44,7 @@ class ArrowTables(Format):
     has_fields = is_container = is_numbered = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether the first bytes are those of an Arrow stream or of an Arrow file."""
+        """Return whether a file begins like an Arrow stream or an Arrow file."""
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
 

@@ -37,8 +37,8 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     """Return the names of the columns to read for `reading.columns`, as the table writes them; None if the choice is
     unclear.
 
-    If the table has none of the sets of columns and `reading.by_order` is set, these are all of its two or three
-    columns. The columns in `reading.keep` are not counted as such.
+    If the table has none of these sets of columns and `reading.by_order` is set, all columns of the table are read,
+    provided that there are two or three. The columns in `reading.keep` are left out.
 
     Args:
         names: names of all columns of the table.
