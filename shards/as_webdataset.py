@@ -55,7 +55,7 @@ def webdataset_pipeline(
         ManifestError: the folder has no readable manifest.
         ShardError: the dataset has no example; while reading: a shard is missing or damaged, or a sample cannot be
             decoded.
-        ValueError: webdataset does not know this type of images.
+        ValueError: `images` is not a type that webdataset knows.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     names = [shard.name for shard in dataset.shards]
@@ -100,7 +100,7 @@ def _decoded(
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
     """Yield the rows of a sample that holds a record batch."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
-    names = [name for name in batch.schema.names if name != "scale"]  # applied when vectors are decoded
+    names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         yield {KEY: f"{sample[KEY]}-{row:05d}", URL: sample[URL], **dict(zip(columns, values, strict=True))}

@@ -32,7 +32,7 @@ def claim(
     """Check that this run may write to a folder; remove the files of an earlier run that wrote no output.
 
     Args:
-        name, content: name and content of the file that describes this run.
+        name, content: name and content of the file that describes this run; the caller then writes the file.
         fruitless: function of the folder and of the content of another run's file. If that run wrote no output, it
             returns the names of that run's files in the order in which to remove them; otherwise an empty sequence.
 

@@ -1,6 +1,4 @@
-"""Classes of labeled examples: the class names, from a file beside the shards, and the number of examples in each
-class.
-"""
+"""Classes of labeled examples: class names, from a file beside the shards, and the number of examples of each class."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,8 +35,7 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
 
 def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return a summary as a list of one line, e.g. "classes 10, of 90 to 120 examples"; an empty list if there are no
-    classes.
+    """Return a list with one line, e.g. "classes 10, of 90 to 120 examples"; an empty list if there are no classes.
 
     Args:
         counts: number of examples by class number.

@@ -36,9 +36,7 @@ class Totals:
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe how these figures differ from a `ShardInfo`: one phrase for each field that differs, "" if none
-        differs.
-        """
+        """Describe how these figures differ from a `ShardInfo`, with one phrase for each field; "" if none differs."""
         lines = []
         for name, value in vars(self).items():
             stated = getattr(declared, name)

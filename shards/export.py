@@ -33,7 +33,7 @@ def export(folder: str, output: Path, quiet: bool = False) -> None:
     for shard in ProgressBar(len(shards), f"writing {len(shards):,} files", quiet, unit="shard").over(shards):
         batches = dataset.batches(shard)
         first = next(batches)
-        # Ids, vectors and texts hardly repeat: dictionaries would only take time.
+        # No dictionary encoding, which would only take time, because ids, vectors and texts hardly repeat.
         with (
             atomic_write(output / f"{shard.name.removesuffix('.tar')}.parquet") as stream,
             pq.ParquetWriter(stream, first.schema, compression="zstd", use_dictionary=False) as writer,

@@ -37,9 +37,7 @@ class Status(NamedTuple):
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """Return (size, modification time, inode). A new hard link or a change of permissions alters none of the
-        three.
-        """
+        """Return (size, modification time, inode), which neither a new hard link nor new permissions change."""
         return self.bytes, self.modified, self.inode
 
     @classmethod

@@ -64,8 +64,9 @@ def held_out_part(folder: str) -> str:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part was split from, which is in its parent folder. Return None if there is no
-    dataset in the parent folder, or if `part` is not a subfolder for held-out parts.
+    """Return the folder of the dataset from which a held-out part was split, which is the parent folder.
+
+    Return None if the parent folder holds no dataset, or if `part` is not a subfolder for held-out parts.
 
     Raises:
         NoHeldOutPartError: the dataset in the parent folder is of another kind.

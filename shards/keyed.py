@@ -42,9 +42,7 @@ def finalize(z: Any) -> Any:
 
 
 def mix(*parts: Any) -> Any:
-    """Mix integers and int64 arrays, which are broadcast together, into an int64 key. The order of the parts
-    matters.
-    """
+    """Mix integers and int64 arrays (broadcast together) into an int64 key. The order of the parts matters."""
     return extend(0, *parts)
 
 
@@ -60,6 +58,6 @@ def draw(keys: Any, numbers: Any) -> Any:
 
     Args:
         keys: int64 keys, from `mix`.
-        numbers: numbers of the draws under each key, from 1; broadcast with `keys`.
+        numbers: which draw to return under each key, 1 for the first; broadcast with `keys`.
     """
     return finalize(_wrap(keys + numbers * GOLDEN))

@@ -118,9 +118,7 @@ NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_num
 
 
 def array_type(width: int) -> pa.DataType:
-    """Return the Arrow type of a column whose values are arrays, each (n, width) float16; n may differ from row to
-    row.
-    """
+    """Return the Arrow type of a column of arrays, each (n, width) float16, where n may differ from row to row."""
     row = pa.list_(pa.field("item", pa.float16(), nullable=False), width)
     return pa.list_(pa.field("item", row, nullable=False))
 
@@ -174,9 +172,7 @@ def _from_npy(data: bytes, width: int) -> np.ndarray:
 
 
 def _form(extension: str) -> Form:
-    """Return the file format for an extension: integers as text for `cls`, bytes (such as encoded images) for any
-    other.
-    """
+    """Return the file format for an extension: integers as text for `cls`, otherwise bytes, such as encoded images."""
     return NUMBER if extension == NUMBER.extension else Form(extension, pa.binary(), lambda value: value.as_py(), bytes)
 
 

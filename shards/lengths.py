@@ -42,9 +42,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column; "" if there is none. Numbered columns, such as `negative_1`, are left
-    out.
-    """
+    """Return a table of bars for each column, without numbered columns such as `negative_1`; "" if there is none."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()

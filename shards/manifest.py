@@ -151,9 +151,7 @@ class Manifest:
 
     @property
     def prompts(self) -> dict[str, str]:
-        """The prompt that was put before each text of a column, by column name. The column's token ids include the
-        prompt.
-        """
+        """The prompt before each text of a column, by column name. The token ids of the column include the prompt."""
         prompts = self.fingerprint.get("options", {}).get("prompts", {})
         return {str(column): str(prompt) for column, prompt in prompts.items()}
 
@@ -171,9 +169,7 @@ class Manifest:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of the file that are computed from the entries of the shards. Fields without content are left
-        out.
-        """
+        """The fields of the file that are computed from the entries of the shards, without empty fields."""
         fields = {"totals": self.totals, "statistics": self.statistics}
         return {name: value for name, value in fields.items() if value}
 
@@ -260,7 +256,7 @@ class Manifest:
         """
         if self.kind not in KINDS:
             try:
-                plugins.load_extensions()  # one of them may register the kind
+                plugins.load_extensions()  # an extension may register the kind
             except plugins.PluginError as error:
                 raise ManifestError(f"{path}: kind {self.kind!r} is not built in: {error}") from None
         if self.kind not in KINDS:
@@ -279,7 +275,7 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
             if int(shard.name.split("-")[1]) != shard.unit:
                 raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
-            if not SHA256.fullmatch(shard.sha256):  # the shard's name in the cache
+            if not SHA256.fullmatch(shard.sha256):  # the hash becomes the shard's name in the cache
                 raise ManifestError(f"{path}: {shard.name}: {shard.sha256!r:.80} is not a sha256")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
@@ -291,9 +287,7 @@ class Manifest:
             raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
 
     def _check_figures(self, record: Mapping[str, Any]) -> None:
-        """Raise ValueError if figures of the manifest contradict each other. `verify` also compares them with the
-        shards.
-        """
+        """Raise ValueError if figures of the manifest contradict each other. No shard is read; `verify` reads them."""
         is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
         for shard in self.shards:
             histograms = list(shard.lengths.values())

@@ -31,9 +31,7 @@ def measure(column: pa.Array) -> dict[str, int]:
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:
-    """Return the `mean` and the population standard deviation `std` from sums of `measure`; empty if no value was
-    summed.
-    """
+    """Return the `mean` and population standard deviation `std` from the sums; empty if no value was summed."""
     if not sums or not sums["values"]:
         return {}
     number, total, squares = sums["values"], sums["sum"], sums["squares"]

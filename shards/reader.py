@@ -177,9 +177,7 @@ class Dataset:
 
     @property
     def files(self) -> dict[str, str]:
-        """The hashes of all resources except the tokenizer, such as the synonyms from which views are made: name ->
-        sha256.
-        """
+        """The hashes of all resources except the tokenizer, such as synonyms or class names: file name -> sha256."""
         return dict(self.manifest.fingerprint.get("options", {}).get("files", {}))
 
     def read_file(self, name: str) -> bytes:
@@ -192,8 +190,7 @@ class Dataset:
         return read_resource(self.folder, f"{FILES_FOLDER}/{name}", self.files[name])
 
     def fetch(self, shard: ShardInfo) -> Path:
-        """Return the local path of a shard after comparing its size and hash with the manifest. Download the shard if
-        needed.
+        """Return the local path of a shard whose size and hash match the manifest, downloading the shard if needed.
 
         Raises:
             ShardError: the shard is missing or damaged.

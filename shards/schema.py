@@ -141,9 +141,7 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the names that the optional columns in `names` must have: in the kind's order, and numbered without
-        gaps.
-        """
+        """Yield the names that the optional columns in `names` must have, in the kind's order and without gaps."""
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":
@@ -224,16 +222,12 @@ def is_vector(column_type: pa.DataType) -> bool:
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """Return `count` names, the first without a number: for "negative", these are negative, negative_1, negative_2,
-    ...
-    """
+    """Return `count` names of columns: for "negative", these are negative, negative_1, negative_2, ..."""
     return [name if number == 0 else f"{name}_{number}" for number in range(count)]
 
 
 def of_sort(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names in `names` that `numbered` makes from `name`: for "negative", these are negative, negative_1,
-    ...
-    """
+    """Return the names in `names` that `numbered` makes: for "negative", these are negative, negative_1, ..."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 

@@ -53,7 +53,7 @@ def _beam() -> Any:
     """Return Beam's filesystem registry. Beam is imported here and not at the top, because the import takes 2 s."""
     from apache_beam.io.filesystems import FileSystems
 
-    if FileSystems._pipeline_options is None:  # s3:// fails without options
+    if FileSystems._pipeline_options is None:  # without options, Beam's file system for s3:// fails
         from apache_beam.options.pipeline_options import PipelineOptions
 
         FileSystems.set_options(PipelineOptions([]))
@@ -63,9 +63,7 @@ def _beam() -> Any:
 
 @functools.cache
 def _share_sessions() -> None:
-    """Make Beam reuse one boto3 session per thread. Otherwise it creates one for every call on s3://, which takes 0.1
-    s.
-    """
+    """Make Beam reuse one boto3 session per thread instead of creating one for every call on s3:// (0.1 s each)."""
     from apache_beam.io.aws.clients.s3 import boto3_client
 
     if boto3_client.boto3 is None:
@@ -175,9 +173,7 @@ def exists(path: str) -> bool:
 
 
 def open_input(path: str) -> BinaryIO:
-    """Open a file for reading and seeking. The bytes are read as they are: a file with the extension .gz is not
-    decompressed.
-    """
+    """Open a file for reading and seeking. Its bytes are not decompressed, even if its name ends in .gz."""
     if is_remote(path):
         from apache_beam.io.filesystem import CompressionTypes
 
@@ -260,9 +256,9 @@ def is_folder(pattern: str) -> bool:
 
 
 def each(place: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order. On an object store, READERS calls run at the same time.
+    """Yield `work(item)` for each item, in order. On an object store, READERS calls run at a time.
 
-    The calls run at the same time because a request to an object store takes tens of milliseconds.
+    A request to an object store takes tens of milliseconds, so that calls one after the other would be slow.
 
     Args:
         place: path of the files that `work` reads, or of their folder; only whether it is remote matters.
@@ -289,9 +285,7 @@ def sha256(path: str) -> str:
 
 
 def file_sizes(folder: str) -> dict[str, int]:
-    """Return the sizes in bytes of the files directly in a folder, by file name, sorted; empty if there is no such
-    folder.
-    """
+    """Return the files directly in a folder: name -> size in bytes, sorted; empty if there is no such folder."""
     if is_remote(folder):
         with _naming(folder):
             (match,) = _beam().match([join(glob.escape(folder), "*")])

@@ -54,15 +54,12 @@ def padding(size: int) -> bytes:
 
 
 def ending(size: int) -> bytes:
-    """Return the zeros at the end of a tar whose files take `size` bytes: two blocks, then up to a multiple of
-    10,240.
-    """
+    """Return the zeros at the end of a tar with `size` bytes of files: two blocks, then up to a multiple of 10,240."""
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % tarfile.RECORDSIZE)
 
 
 def members(stream: Readable) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of each file of a tar that this module wrote. The stream is read to its end, without
-    seeking.
+    """Yield (name, content) of each file of a tar that this module wrote, reading to the end without seeking.
 
     Raises:
         tarfile.ReadError: the tar is truncated, or a header, padding or ending is not as this module writes it.

@@ -53,7 +53,7 @@ def _check_tokenizer(dataset: Dataset) -> None:
     path = dataset.local_tokenizer() / "tokenizer.json"
     try:
         vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
-    except Exception:  # of another version of `tokenizers`, which raises nothing more specific; its hash is right
+    except Exception:  # a file of another version of `tokenizers`, which raises no more specific type
         return
     if (size := vocab_size(vocabulary)) != dataset.vocab_size:
         raise ShardError(f"{path}: has {size:,} token ids where the manifest says {dataset.vocab_size:,}")

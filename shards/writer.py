@@ -46,7 +46,7 @@ class ShardWriter:
         """Append a batch of examples; an empty batch writes nothing."""
         if not batch.num_rows:
             return
-        # Packed without its key, which depends on the shard, which depends on the batch's size.
+        # The batch is packed without its key: the key names the shard, which depends on the size of the packed batch.
         members = list(KINDS[self.kind].layout.members(batch, ""))
         size = sum(ustar.BLOCK + len(data) + -len(data) % ustar.BLOCK for _, data in members)
         if self._file is not None:
@@ -65,8 +65,8 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the manifest entries of all shards, in order. A unit without batches has no
-        shard.
+        """Finish the last shard; return the manifest entries of all shards, in order (none for a unit without
+        batches).
         """
         if self._file is not None:
             self._finish_shard()

@@ -40,7 +40,7 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
     """Choose quotas[i] of counts[i] items uniformly at random for each key i.
 
     Returns:
-        Mask of the chosen items, (counts.sum(),) bool, with the items of one key after those of another.
+        Mask of the chosen items of all keys, one key after another, (counts.sum(),) bool.
     """
     offsets = bounds(counts)
     chosen = np.zeros(offsets[-1], bool)
@@ -69,13 +69,13 @@ def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: 
         (start, length) of the spans of all sentences, each (numbers.sum(),), from left to right. A start is the index
         of the span's first unit among the units of all sentences.
     """
-    # Lengths: equal; the remaining units go, one each, to consecutive spans from a random span on.
+    # The lengths are equal, except that consecutive spans, beginning with a random one, get one remaining unit each.
     rank = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
     some = np.maximum(numbers, 1)
     turn = keyed.shift(keyed.draw(keyed.mix(keys, 1), 1), 33) % some
     lengths = np.repeat(totals // some, numbers)
     lengths += (rank + np.repeat(turn, numbers)) % np.repeat(some, numbers) < np.repeat(totals % some, numbers)
-    # Placement: with each span shrunk to one slot, any choice of slots is a placement.
+    # If each span is shrunk to one slot, any choice of slots gives a placement.
     slots = counts - totals + numbers
     chosen = np.flatnonzero(choose(keyed.mix(keys, 2), slots, numbers))
     before = np.cumsum(lengths) - lengths  # units of all earlier spans, including those of earlier sentences

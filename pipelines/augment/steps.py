@@ -43,7 +43,7 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Options of the steps: the fraction of a sentence that each step changes. The defaults are the paper's (section
+    """Options of the steps: the fraction of a sentence that each step changes. The paper's are the defaults (section
     4.1).
     """
 
@@ -97,12 +97,12 @@ class Augmentation(Proportions):
 
     @property
     def deletes(self) -> bool:
-        """True if views contain [DEL]."""
+        """True if a step deletes, so that the tokenizer needs [DEL]."""
         return "del-word" in self.steps or "del-span" in self.steps
 
     @property
     def substitutes(self) -> bool:
-        """True if synonyms are needed."""
+        """True if a step substitutes words, so that synonyms are needed."""
         return "subs" in self.steps
 
 
@@ -289,9 +289,7 @@ class Augmenter:
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Replace a fraction of each sentence's words by synonyms, choosing only words that have synonyms (CLEAR's
-        Figure 2d).
-        """
+        """Replace a fraction of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms stay."""
         assert self.table is not None
         values = sentences.tokens.values
         options = self.table.options
@@ -303,7 +301,7 @@ class Augmenter:
         chosen = choose(keys, counts, quotas)
         words = candidates[chosen]
         entry = entries[words]
-        # The draw among a word's synonyms is numbered by the word's place among its sentence's candidates.
+        # The number of the draw for a word is its place among the words of its sentence that have synonyms.
         place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
         draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
         first = self.table.first_option[entry]
@@ -319,9 +317,7 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return the entry of each word in the table of synonyms, (U,); -1 for special tokens and for words without
-        synonyms.
-        """
+        """Return each word's entry in the table of synonyms, (U,); -1 for special tokens and words without synonyms."""
         assert self.table is not None
         entries = np.full(len(units.lengths), -1)
         entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])

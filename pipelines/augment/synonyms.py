@@ -103,8 +103,9 @@ def _line_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def inflection(word: str, known: Container[str]) -> str:
-    """Return a word's English ending if the rest is a known word ("ed" for "needed", but not for "speed"); otherwise
-    "".
+    """Return a word's English ending if the rest is a known word; otherwise "".
+
+    For example, the ending of "needed" is "ed" if "need" is known; "speed" has none.
 
     Args:
         known: the known words.
@@ -124,10 +125,9 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (word, synonyms) for each entry of the table: first all words as they are, then capitalized and in
-    capitals.
+    """Yield (word, synonyms) for all words of the table as they are, then capitalized, then in capitals.
 
-    A word that consists of several words is left out.
+    An entry of several words, separated by spaces, is left out.
     """
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
@@ -148,15 +148,15 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 class SynonymTable:
     """Table from the token ids of a word to the token ids of its synonyms.
 
-    A word with synonyms is an entry. The synonyms of entry e are numbers first_option[e], ..., first_option[e + 1] - 1
-    in `options`.
+    An entry is a word with synonyms. The synonyms of entry e are first_option[e], ..., first_option[e + 1] - 1 in
+    `options`.
 
     Attributes:
         by_token: for each token id, the entry of the word that consists of this token alone; -1 if there is none,
             (vocabulary,) int32.
         hashes: hashes of the words that consist of several tokens, sorted, int64.
         entries: the entry of each word in `hashes`, int32.
-        first_option: number of the first synonym of each entry, and at the end the number of synonyms.
+        first_option: index in `options` of the first synonym of each entry, and at the end the number of synonyms.
         options: token ids of all synonyms.
     """
 

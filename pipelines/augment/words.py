@@ -128,9 +128,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield (id, text in bytes, whether it continues a word, whether it ends a word) for each token, according to the
-    tokenizer's marks.
-    """
+    """Yield (id, text in bytes, continues a word, ends a word) for each token, according to the tokenizer's marks."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
@@ -162,9 +160,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _ends(surface: bytes) -> tuple[int, int]:
-    """Return the classes of a token's first and last character. A token may hold only a part of the bytes of these
-    characters.
-    """
+    """Return the classes of a token's first and last character, of which it may hold only some bytes."""
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE

@@ -116,17 +116,17 @@ class Kind(Options, ABC):
     """True if different examples may share a text. Examples that share a text are all held out or all trained on."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind with definite values for options whose values depend on the machine or on files, such as
+        """Return the kind with a definite value for each option that depends on the machine or on files, such as
         `auto`.
 
         Args:
-            began: options of the run to continue, by their names in its fingerprint. These values are used again. Empty
-                for a new run.
+            began: the options in the fingerprint of the run to continue, whose values are used again; empty for a new
+                run.
         """
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the options that it derives from the first records of the inputs. Called before the work
+        """Return the kind with the options that it derives from the first records of the inputs, before the work
         starts.
 
         Raises:
@@ -146,14 +146,14 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows, one for each chunk of its text. Such rows are
-        dropped together.
+        """Return whether a record can become several consecutive rows, the chunks of its text, which are dropped
+        together.
         """
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the size of a work unit, in bytes of input; None for the default, which suits a kind whose speed is
-        limited by reading.
+        """Return the size of a work unit in bytes of input; None for the default, which suits kinds limited by
+        reading.
         """
         return None
 
@@ -186,7 +186,7 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return everything that determines the dataset except its inputs: the kind, its options, and the hashes of its
+        """Return everything that determines the dataset except its inputs: the kind, its options, and hashes of its
         files.
         """
         options = self.options()
@@ -209,17 +209,15 @@ class Kind(Options, ABC):
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
         """Return a context manager for a local run. On entry it starts what the worker processes share, such as a
-        process that holds the model. On exit, after the workers have ended, it stops it.
+        process that holds the model. On exit, after the workers have ended, it stops this process.
 
         Raises:
-            PipelineError: the shared part cannot be started.
+            PipelineError: what the workers share cannot be started.
         """
         return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error message for a run that keeps no record: counts by reason, and advice on the most frequent
-        reason.
-        """
+        """Return the error message for a run that keeps no record: counts by reason, and advice on the main reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
         dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())

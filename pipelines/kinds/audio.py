@@ -49,7 +49,7 @@ class Audio(LabeledKind):
         return {"frames": self.frames, "long": self.long, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
-        from clearspan.pipelines.media.clips import spectrograms  # its libraries are not where no sound is read
+        from clearspan.pipelines.media.clips import spectrograms  # its libraries may be missing if no audio is read
 
         for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
             if self.long == "cut":

@@ -59,8 +59,8 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """The title, a space and the text, without whitespace at the ends, as in `clearspan eval`. The prompt comes
-        before it.
+        """The title, a space and the text, without whitespace at the ends, as in `clearspan eval`; without the
+        prompt.
         """
         return f"{self.title} {self.text.strip()}".strip()
 
@@ -85,9 +85,7 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return a window of texts. If `old`, the dataset that is updated, is not None, known vectors are taken from
-        it.
-        """
+        """Return a window of texts. Known vectors come from `old`, the dataset that is updated, if there is one."""
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
@@ -105,7 +103,7 @@ class VectorWorker:
     """Worker of the kind `vectors`, which embeds the texts.
 
     Attributes:
-        batch_tokens: number of tokens in a batch of the model.
+        batch_tokens: number of tokens that the model encodes at a time.
         old: the vectors of the dataset that is updated; None if the run does not update a dataset.
     """
 

@@ -1,12 +1,11 @@
 """Groups of rows that are held out together: `--group-field NAME`, e.g. the software package that a text describes.
 
-    rows, each with its group ──> hash of the group, with the hashes of its texts ──> `units.linking`: all rows of the
-                                                                                group are held out, or none
+    rows, each with its group ──> hash of the group, and hashes of the texts ──> `units.linking`
 
-Versions of one document, and documents of one family, resemble each other without sharing a text. If training saw one
-version, the held-out versions would be found more easily than new documents are. Values are compared as texts, without
-whitespace at their ends; a number is compared as JSON writes it. A row without the field, or with null or an empty text
-in it, is a group by itself.
+All rows of a group are held out, or none. Versions of one document, and documents of one family, resemble each other
+without sharing a text. If training saw one version, the held-out versions would be found more easily than new documents
+are. Values are compared as texts, without whitespace at their ends; a number is compared as JSON writes it. A row
+without the field, or with null or an empty text in it, is a group by itself.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ LOOKED_AT = 1000
 
 
 def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
-    """Raise PipelineError if all of the first records lack the field, or if it holds only lists or objects in them.
+    """Raise PipelineError if all of the first records lack the field, or hold only lists or objects in it.
 
     If only some records hold lists or objects, these records are bad, and the run goes on.
     """

@@ -38,7 +38,7 @@ class Images(LabeledKind):
         return {"size": self.size, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[bytes]:
-        from clearspan.pipelines.media.pictures import shrunk  # its libraries are not where no image is read
+        from clearspan.pipelines.media.pictures import shrunk  # its libraries may be missing if no image is read
 
         yield shrunk(data, self.size)
 

@@ -5,8 +5,8 @@
 A field has one type in the whole dataset: the type of its values in the first records, or the type that the user writes
 after its name (`year:int64`). Cells of csv are texts. A text field also takes numbers and booleans, as JSON writes
 them, and a number field also takes texts that can be parsed as a number. A value of any other type makes the record
-bad, so that nothing is changed or lost silently. Null is stored if a record lacks the field, or holds null or, in a
-number field, an empty cell.
+bad, so that nothing is changed or lost silently. Null is stored if the record lacks the field, if the field is null, or
+if a number field is an empty cell.
 """
 
 import contextlib
@@ -32,17 +32,15 @@ Plain = str | int | float | bool | None
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """Split an entry of --keep-fields into name and type: `year:int64` -> ("year", "int64"). The type is None if the
-    user gives none.
+    """Split an entry of --keep-fields into (name, type), e.g. ("year", "int64"). The type is None if the user gives
+    none.
     """
     name, colon, kind = word.rpartition(":")
     return (name, kind) if colon and kind in FIELD_TYPES else (word, None)
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Raise ValueError if two entries of --keep-fields name the same field, or a name cannot be the name of a
-    column.
-    """
+    """Raise ValueError if two entries of --keep-fields name the same field, or if a name is empty or not printable."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--keep-fields names {twice} twice: leave one out")
@@ -153,7 +151,7 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
         if number is None and isinstance(value, str) and not value.strip():
             return None
         if number is not None and math.isnan(number):
-            return None  # as tables write an absent number
+            return None  # tables write NaN for a missing number
         if number is not None and kind == "double" and math.isfinite(number):
             return float(number)
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
@@ -168,7 +166,7 @@ def _number(value: Any) -> int | float | None:
         for parse in (whole_number, finite_number):
             with contextlib.suppress(ValueError, OverflowError):
                 number = parse(value)
-                float(number)  # one beyond all floats is none
+                float(number)  # raises OverflowError for a number that no float can hold
                 return number
         return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None

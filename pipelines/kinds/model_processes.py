@@ -1,11 +1,11 @@
 """Processes that hold the model for the workers of a run on this machine, one process per GPU.
 
-    driver -> one process per GPU, each with a Unix socket -> as many workers at each (`common.encoder.shared_model`)
+    driver -> one process per GPU, each with a Unix socket -> an equal number of workers at each socket
 
     python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
 
-The sockets are in a private folder; workers read its path from an environment variable. The processes exit when the
-driver exits or is killed.
+The sockets are in a private folder; workers read its path from an environment variable (`common.encoder.shared_model`).
+The processes exit when the driver exits or is killed.
 """
 
 import contextlib
@@ -36,8 +36,7 @@ POLL_S = 0.5
 
 @contextlib.contextmanager
 def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
-    """Hold a model on each device, in one process per device, for the worker processes that are started in this
-    context.
+    """Hold a model in one process per device, for the worker processes that are started in this context.
 
     Args:
         options: the arguments of `kinds.models.load_model` except the device.
@@ -73,7 +72,7 @@ def connected() -> SharedModel | None:
         sockets = sorted(folder.glob(f"*{SOCKET}"))
         if not sockets:
             raise FileNotFoundError("its socket is gone")
-        return SharedModel(str(sockets[number % len(sockets)]))  # as many workers at each socket
+        return SharedModel(str(sockets[number % len(sockets)]))  # the workers are divided equally among the sockets
     except (OSError, EncoderError) as error:
         raise PipelineError(f"the model's process has ended ({one_line(error)}): run again") from None
 
@@ -91,7 +90,7 @@ def _started(socket: Path, options: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [sys.executable, "-m", __name__, str(os.getpid()), str(socket)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail at once
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may have ended already
         process.stdin.write(json.dumps(options))
     return process
 
@@ -127,7 +126,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(parent, socket.parent), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group: the parent handles it
     with os.fdopen(os.dup(1), "w") as told:
-        os.dup2(2, 1)  # libraries print to stdout
+        os.dup2(2, 1)  # what libraries print goes to stderr
         from multiprocessing.connection import Listener
 
         from clearspan.pipelines.kinds.models import load_model

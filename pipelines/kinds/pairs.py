@@ -5,8 +5,8 @@ If --tokenizer names a model's folder, the model's query prompt is put before th
 before the second (`text.prompts`).
 
 The dataset is of the kind `triplets`, without negatives. The end of a text that is too long is cut off. A record that
-lacks one of the fields, or whose two texts are equal, is filtered, not bad. With `structure`, the counts are numbers of
-pairs, not of records, and a text without any pair counts once.
+lacks one of the fields, or whose two texts are equal, counts as filtered, not as bad. With `structure`, the counts are
+numbers of pairs, not of records, and a text without any pair counts once.
 """
 
 import dataclasses

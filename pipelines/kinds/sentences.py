@@ -7,9 +7,9 @@ special tokens. View k depends only on the sentence, the augmentation, the seed 
 keyed by (seed, id, k). The counts are numbers of sentences, not of records. A bad record counts as one sentence, and so
 does a text that is empty or has too few words.
 
-With `pack` an example is not a sentence but a piece of a text. A piece consists of consecutive sentences, joined as in
-the text to at most that many tokens, or is a part of a sentence that is longer. The tokens of a piece are the tokens of
-its whole text. Ids, views, exclusion, filters, counts and duplicates then apply to pieces instead of sentences.
+With `pack` an example is not a sentence but a piece of a text. A piece is a run of consecutive sentences with at most
+`pack` tokens, joined as in the text, or a part of a sentence that has more tokens. The token ids of a piece are the ids
+of the joined text. Ids, views, exclusion, filters, counts and duplicates then apply to pieces instead of sentences.
 """
 
 import dataclasses
@@ -125,8 +125,8 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def rules(self) -> str | None:
-        """The language codes of the texts, joined by commas, for splitting a text whose language is not identified;
-        None if each record is a sentence.
+        """The codes of --language, joined by commas; None if each record is a sentence. A text whose language is not
+        identified is split into sentences by the rules for these codes.
         """
         return None if self.no_split else ",".join(self.language)
 
@@ -172,8 +172,8 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files of every kind of text, and the synonyms. The views depend on the order of the synonyms, so
-        it is kept.
+        """Return the files of every kind of text, and the synonyms in the order of their file, on which the views
+        depend.
         """
         files = super().resources(inputs)
         if not self.synonyms:
@@ -276,9 +276,7 @@ class SentenceWorker(TextWorker[Sentences]):
             yield self.pieces(together, together, sources)
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the pieces of all texts, for one group of texts at a time. A piece consists of joined sentences of a
-        text.
-        """
+        """Yield the pieces of all texts, for one group of texts at a time. A piece is made of joined sentences."""
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
         sized = ((text, sum(map(len, text[0]))) for text in texts)

@@ -4,9 +4,9 @@
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
-Duplicates and held-out texts are found by the prepared text, compared as in `common.same_text`. Excluded texts are
-searched for in the text as read, whose line breaks show where sentences end. A space that the tokenizer adds at the
-beginning is not part of the text.
+To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case
+and Unicode form (`common.same_text`). Excluded texts are searched for in the text as read, whose line breaks show where
+sentences end. A space that the tokenizer adds at the beginning is not part of the text.
 """
 
 import dataclasses
@@ -124,9 +124,7 @@ class TextKind(TextInputs):
 
     @property
     def examples_are_sentences(self) -> bool:
-        """True if an example is one sentence. Short sentences of excluded texts are then also searched for by
-        themselves.
-        """
+        """True if an example is one sentence. Short sentences of excluded texts are then searched for as well."""
         return False
 
     @property
@@ -171,14 +169,11 @@ class TextKind(TextInputs):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompts to put before the texts, one for each column, prepared like the texts; empty for a kind without
-        prompts.
-        """
+        """The prompt before each text of a column, one for each column; empty for a kind without prompts."""
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return the text that the filters leave, and its language. If a filter drops the text, count it and return
-        None.
+        """Return the text that the filters leave, and its language. If a filter drops the text, count it; return None.
 
         Args:
             counted: the part of the text whose words are counted for `min_words`; None for the whole text.
@@ -240,11 +235,11 @@ def check_languages(languages: Sequence[str]) -> None:
 
 
 class Kept(NamedTuple):
-    """Examples to write.
+    """Examples to write to the dataset.
 
     Attributes:
-        ids: (n,) int64.
-        columns: token ids: the first texts of all examples, their second texts, and so on.
+        ids: ids of n examples, (n,) int64.
+        columns: for each column of token ids, the token ids of all examples.
         names: the prepared text of each example; the first one if an example has several texts.
         lines: the texts of `names` as they were read.
         sources: the file and place that each example was read from.
@@ -302,10 +297,10 @@ class TextWorker(Generic[AnyTextKind]):
         return text_id(texts[0].encode())
 
     def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
-        """Tokenize prepared texts, and return them as pieces.
+        """Tokenize texts, and return them as `Pieces`.
 
         Args:
-            names: the prepared texts.
+            names: the prepared texts, which are tokenized.
             lines: the same texts as read.
             sources: the file and place that each text was read from.
         """
@@ -359,7 +354,7 @@ class TextWorker(Generic[AnyTextKind]):
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
         hashes = of_groups = np.empty((len(kept), 0), np.uint64)
         if self.kind.compares and len(kept):
-            # In place of an absent text the first one, which links the example to no other.
+            # A missing text is replaced by the example's first text, so that it links the example to no other example.
             rows = (of(index, pieces.names) for index in kept.tolist())
             compared = (name or row[0] for row in rows for name in row)
             hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)

@@ -31,13 +31,15 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return Python's usual name of a text encoding; None for UTF-8; `auto` for `auto`. Raise ValueError for an unknown
-    encoding.
+    """Return Python's usual name of a text encoding; None for UTF-8; `auto` unchanged.
+
+    Raises:
+        ValueError: there is no such encoding of text.
     """
     if name == AUTO:
         return AUTO
     try:
-        "".encode(name)  # refuses those that are not of text, such as base64
+        "".encode(name)  # raises LookupError for a codec that is not for text, such as base64
         usual = codecs.lookup(name).name
         codecs.getincrementaldecoder(usual)
     except (LookupError, ValueError):
@@ -117,9 +119,7 @@ class TextInputs(TextReading, Kind):
 
 
 def id_field(names: Iterable[str]) -> str | None:
-    """Return the name of the field that holds a text's id, found by its usual names (`IDS`); None if there is no such
-    field.
-    """
+    """Return the field that holds a text's id, found by its usual names (`IDS`); None if there is no such field."""
     known = list(names)
     return next(filter(None, (named(known, name) for name in IDS)), None)
 
@@ -154,9 +154,7 @@ def fields(record: Mapping[str, Any]) -> str:
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
-    """Return (text, its bytes in UTF-8) of a record, as `text_of` does. If the text is empty or null, count it and
-    return None.
-    """
+    """Return the result of `text_of`. If the text is empty or null, count the record as filtered and return None."""
     text, data = text_of(record, field)
     if not text or text.isspace():
         counts.filtered[EMPTY] += 1
@@ -165,8 +163,9 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
 
 
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
-    """Yield (record, text, its bytes in UTF-8) for each record whose text is not empty. Count all records, but none as
-    kept.
+    """Yield (record, text, its bytes in UTF-8) for each record whose text is not empty.
+
+    Count each record as read, and as filtered or bad. The caller counts the records that are kept.
     """
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
@@ -216,8 +215,7 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
-    """Yield the items in groups. A group ends when it has `most_items` items, or when its sizes add up to `most` or
-    more.
+    """Yield the items in groups. A group ends when it has `most_items` items, or sizes that add up to `most`.
 
     Args:
         items: (item, size) of each item.

@@ -173,9 +173,7 @@ class Triplets(TextKind):
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompt for texts that are neither queries nor documents, as the one prompt for all
-        columns.
-        """
+        """Return the model's prompt for texts that are neither queries nor documents. It is used for all columns."""
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
@@ -207,9 +205,7 @@ class Triplets(TextKind):
 
     @property
     def has_several(self) -> bool:
-        """Return whether a row may have several positives or negatives. A row may then have fewer of them than
-        others.
-        """
+        """Return whether an option allows several positives or negatives in a row, so that their number may vary."""
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
@@ -336,7 +332,7 @@ class Triplets(TextKind):
         return tuple(texts)
 
     def _has_places(self, values: Sequence[Any]) -> bool:
-        """Return whether a row may lack some of its texts, because it may have several positives or negatives."""
+        """Return whether a row may have several positives or negatives, so that some of its texts may be missing."""
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
 
@@ -412,9 +408,7 @@ class TripletWorker(TextWorker[Triplets]):
         return dataclasses.replace(pieces, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return a row's id, made of a hash of its sentence and a hash of all its texts. In the latter, each text is
-        preceded by its length.
-        """
+        """Return a row's id, made of a hash of its sentence and a hash of all its texts."""
         parts = [text.encode() for text in texts]
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
@@ -452,10 +446,8 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_left(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is kept. If one of its texts is empty, or the filters drop it, count the row and return
-        False.
-        """
-        # Of several positives, and of negatives beside them, a row may lack some.
+        """Return whether a row is kept. Count a row that lacks a needed text, or that the filters drop."""
+        # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
         if not all(text.strip() for text in needed):
             counts.filtered[EMPTY] += 1

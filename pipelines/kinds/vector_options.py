@@ -59,11 +59,11 @@ class ModelOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorOptions(ModelOptions, TextInputs):
-    """Options of the kind `vectors`, which the worker reads.
+    """Options of the kind `vectors`.
 
     Attributes:
         model_sha256: hash of the model's files; set by `Vectors.resolved`.
-        batch_tokens: number of tokens in a batch of the model; None until `Vectors.resolved` sets it.
+        batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
         precision: precision in which the transformer computes.
         vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
     """

@@ -124,7 +124,7 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the first of the usual names of a title that the records have. Raise PipelineError if they have
+        """Return the first of the usual names of a title that the records have; raise PipelineError if there is
         none.
         """
         objects = [record.value for record in records if isinstance(record.value, dict)]
@@ -140,9 +140,7 @@ class Vectors(VectorOptions):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate of all-MiniLM-L6-v2 on a core. With a GPU or a static model, the rate of reading, tokenizing and
-        writing.
-        """
+        """Rate of all-MiniLM-L6-v2 on a core; with a GPU or a static model, of reading, tokenizing and writing."""
         return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
@@ -201,9 +199,7 @@ class Vectors(VectorOptions):
 
 
 def gpus(device: str) -> list[str]:
-    """Return the names of the devices of a run: all GPUs of this machine for `cuda`, otherwise only the given
-    device.
-    """
+    """Return the names of the devices of a run: all GPUs of this machine for `cuda`, otherwise only `device`."""
     if device != "cuda":
         return [device]
     import torch
@@ -221,6 +217,6 @@ def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
     if shared := model_processes.connected():
         return shared
     model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision)
-    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
+    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does not import torch
         sys.modules["torch"].set_num_threads(1)
     return model

@@ -102,7 +102,7 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        max_samples: maximum number of samples to yield, beyond which little is read; None for all samples.
+        max_samples: maximum number of samples to yield; None for all. No more is read than these samples need.
 
     Raises:
         RecordError: the data are not a clip, or the clip is damaged, truncated, or silent as far as it was read.
@@ -216,9 +216,7 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _spectrogram() -> functools.partial[list[np.ndarray]]:
-    """Return the library's function for spectrograms of many waveforms, with AST's mel filters and window. They are
-    built only once.
-    """
+    """Return the library's function for spectrograms, with AST's mel filters and window, which are built only once."""
     # Without this, the library warns in each worker that PyTorch is absent.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import audio_utils  # takes a second, and only audio needs it

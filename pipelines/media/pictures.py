@@ -40,7 +40,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _ORIENTATION = 0x0112
 _BILINEAR = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
 
-# Pillow's warnings about damage are in the reason already, or harmless.
+# Damage is reported as the reason, so Pillow's warnings about it are not needed. Its other warnings are harmless.
 warnings.filterwarnings("ignore", module=r"PIL\.|clearspan\.pipelines\.media\.pictures")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
@@ -127,9 +127,7 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
 
 
 def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decode an image that is not a JPEG, and resize it to `target` (width, height); return (height, width, 3)
-    uint8.
-    """
+    """Decode an image that is not a JPEG, resized to `target` (width, height); return (height, width, 3) uint8."""
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")

@@ -24,9 +24,7 @@ _element = json.JSONDecoder().raw_decode
 
 
 class JsonArrays(Format):
-    """Format of JSON arrays. It has no description, because error messages name JSON arrays together with JSON
-    lines.
-    """
+    """Format of JSON arrays. `described` is empty, because error messages name JSON arrays together with JSON lines."""
 
     name = "json"
     suffixes = (".json",)
@@ -57,14 +55,14 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     text, at, offset, opening, number = "", 0, 0, "[", 0
     while True:
         sign = _SIGN.match(text, at)
-        assert sign is not None  # all of it is optional
+        assert sign is not None  # every part of the pattern is optional
         is_last, start, problem = sign[1].endswith("]"), sign.end(), ""
         try:
             value, end = (None, start) if is_last else _element(text, start)
         except (ValueError, RecursionError) as error:
             end, problem = len(text), getattr(error, "msg", str(error))
         if end == len(text) and end - at <= most and (part := next(parts, b"")):
-            text, at = text[at:] + decode(part), 0  # a number at the end may go on
+            text, at = text[at:] + decode(part), 0  # a number at the end of the text may continue in the next part
             continue
         if problem or sign[1][:1] not in (opening, "]" if opening == "," else opening):
             reason = problem or f"found {sign[1] or 'an element'!r}, expected {opening!r}"

@@ -78,14 +78,13 @@ class ArrowTables(Format):
         messages.check_end()
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names that files of save_to_disk have beside and above the tables among these files."""
+        """Return the names of the files that save_to_disk writes beside and above the tables in `files`."""
         folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
         beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}
         return beside | {f"{folder.rpartition('/')[0]}/{ABOVE}".lstrip("/") for folder in folders}
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:
-        """Raise PipelineError if a state.json names tables that are missing, or an index that selects rows of the
-        tables.
+        """Raise PipelineError if a state.json names missing tables, or an index that selects rows of the tables.
 
         Args:
             path: path of the file to check; other files than a state.json are not read.
@@ -137,9 +136,7 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raise DamagedFileError if the end mark is missing, or if anything except an Arrow file's footer follows
-        it.
-        """
+        """Raise DamagedFileError if the end mark is missing, or anything but an Arrow file's footer follows it."""
         if self.tail != END:
             raise DamagedFileError("no mark at its end: batches may be missing")
         rest = b""

@@ -34,11 +34,11 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the names of the columns to read for `reading.columns`, as the table writes them; None if the choice is
-    unclear.
+    """Return the columns to read for `reading.columns`, as the table names them; None if the choice is unclear.
 
-    If the table has none of these sets of columns and `reading.by_order` is set, all columns of the table are read,
-    provided that there are two or three. The columns in `reading.keep` are left out.
+    These are the columns of the largest set in `reading.columns` that the table has. If the table has none of these
+    sets and `reading.by_order` is set, all columns of the table are read, provided that there are two or three. Columns
+    in `reading.keep` are then left out.
 
     Args:
         names: names of all columns of the table.
@@ -101,9 +101,7 @@ def dotted(reading: Reading) -> list[str]:
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield the records, with nested fields added to objects: each field in `names` that an object has, under its
-    dotted name.
-    """
+    """Yield the records. Nested fields of an object that are in `names` are added to it, under their dotted names."""
     for record in records:
         if isinstance(record.value, dict):
             found = {name: path for name in names if (path := nested(record.value, name)) is not None}
@@ -313,7 +311,7 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
     for path in columns.values():
         array = batch.column(path[0])
         for name in path[1:]:
-            array = struct_field(array, name)  # null where the struct is
+            array = struct_field(array, name)  # a field of a null struct is null
         arrays.append(array)
     return pa.record_batch(arrays, names=list(columns))
 

@@ -94,9 +94,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Copy a text that can be read only once, such as a member of a tar. Yield the copy and its encoding
-    (`detected`).
-    """
+    """Copy a text that can be read only once, such as a member of a tar. Yield (copy, encoding), see `detected`."""
 
     def copied() -> Iterator[bytes]:
         while data := stream.read(JUDGED_BYTES):
@@ -116,7 +114,7 @@ def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
 
 def _likeliest(sample: bytes) -> str | None:
     """Return the candidate encoding that is most likely for a sample of lines; None if no candidate fits."""
-    from charset_normalizer import from_bytes  # not by every command
+    from charset_normalizer import from_bytes  # imported late: most commands do not need it
 
     if (sample := _APART.sub(b"", sample)).isascii():
         return CANDIDATES[0]
@@ -134,7 +132,5 @@ def _likeliest(sample: bytes) -> str | None:
 
 
 def described(encoding: str) -> str:
-    """Return the name of an encoding for fingerprints. For `auto` it includes the version of charset-normalizer, which
-    decides.
-    """
+    """Return the name of an encoding for fingerprints; for `auto`, with the version of charset-normalizer."""
     return f"{AUTO} (charset-normalizer {version('charset-normalizer')})" if encoding == AUTO else encoding

@@ -30,9 +30,7 @@ class LineFormat(Format):
 
 
 class TextLines(LineFormat):
-    """Format of plain text with one document per line. A file does not show this, so the user must say it: `--text-per
-    line`.
-    """
+    """Format of plain text with one document per line. Only the user can say so, by `--text-per line`."""
 
     name = "lines"
 
@@ -40,9 +38,7 @@ class TextLines(LineFormat):
         return False
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the lines of a piece, without line ends, as records. The offset of a record is where the line begins in
-        the decompressed file.
-        """
+        """Yield the lines of a piece as records, whose offsets are where the lines begin in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             if problem:
@@ -69,7 +65,7 @@ def lines(
     if offset:
         stream.seek(offset - 1)
         offset += _skip_line(stream, offset - 1) - 1
-        number += offset > start  # the end of a line that began before
+        number += offset > start  # count the end of the line that began before `start`
     while end is None or offset < end:
         line = stream.readline(max_bytes + 1)
         if not line:
@@ -83,7 +79,7 @@ def lines(
             line = line[:HEAD_BYTES]
             size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
-        elif line.startswith(BOM):  # of the file, or of one that was joined to another
+        elif line.startswith(BOM):  # of this file, or of a file that was appended to it
             line = line.removeprefix(BOM)
         if problem or (line and not line.isspace()):
             yield number, offset, line, problem

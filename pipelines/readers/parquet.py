@@ -60,7 +60,7 @@ class ParquetTables(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the ranges of bytes outside a piece that are read too: the rest of its last row group, and the file's
+        """Return the ranges of bytes outside a piece that are read too: the rest of the last row group, and the
         metadata.
         """
         with naming(piece.input.name, self.name):
@@ -85,9 +85,7 @@ def _end(group: pq.RowGroupMetaData) -> int:
 
 
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether a row group belongs to a piece. A group whose offset is outside the file belongs to the last
-    piece.
-    """
+    """Return whether a row group belongs to a piece. A group with a wrong offset belongs to the first or last piece."""
     start = min(map(_start, _columns(group)), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
     return not after and (not piece.start or start >= piece.start)

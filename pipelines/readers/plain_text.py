@@ -30,8 +30,8 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the name of the format for this reading: `lines` if each line is a document, `csv` if columns are to
-        be read.
+        """Return the format in which a text is read: `lines` if each line is a document, `csv` if columns are
+        wanted.
         """
         if reading.text_per == "line":
             return TextLines.name
@@ -60,7 +60,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     check_holes(data)
     yield Record.of_text(name, None, data, reading.max_bytes, "file")
     while stream.read(BUFFER_BYTES):
-        pass  # read on to the end of a file that is too long: it must not be damaged
+        pass  # a file that is too long is read to its end, so that damage is found
 
 
 def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:

@@ -35,7 +35,7 @@ Member = tuple[str, int, BinaryIO | None]
 
 
 class Sample(NamedTuple):
-    """Sample of a tar: the files with one key.
+    """Sample of a tar: the files whose names are equal up to the first dot.
 
     Attributes:
         start: offset in the tar at which the first file begins.
@@ -49,12 +49,14 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file is an image or a clip, by its extension. Every file is, if `extensions` is empty."""
+    """Return whether a file is to be read as an image or clip: it has one of the extensions, or there are none to
+    choose from.
+    """
     return not extensions or name.lower().endswith(extensions)
 
 
 def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
-    """Yield the samples of a tar, in order. Of the members, only those that state a class are read.
+    """Yield the samples of a tar, in order. Only the files that state a class are read.
 
     Raises:
         PipelineError: a file that should state a class does not, or two files of a sample state different classes.

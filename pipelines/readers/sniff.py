@@ -167,7 +167,7 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
 
 
 def _claims(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
-    """Return the extensions that are wrong for a file that is not a tar, with this compression."""
+    """Return the extensions that are wrong for a file that is not a tar and has this compression."""
     last = [suffix for suffix in suffixes[-1:] if not compression and (suffix in COMPRESSED or _is_container(suffix))]
     return last + [suffix for suffix in suffixes if suffix in TARS and not _of_name(suffixes)]
 

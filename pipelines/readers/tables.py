@@ -127,9 +127,7 @@ class _Lines:
         """The complete lines of the head."""
 
     def parts(self, is_head: bool) -> Iterator[bytes]:
-        """Yield the bytes of the stream, or only of its head. Afterwards the lines can still be read from the
-        beginning.
-        """
+        """Yield the bytes of the stream, or only of its head. Afterwards all lines can still be read."""
         yield self._rest.getvalue()
         if is_head or self.is_all:
             return
@@ -197,9 +195,7 @@ class _RowLines:
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
-    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect the next
-    row.
-    """
+    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect others."""
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0
     while True:

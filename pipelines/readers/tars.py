@@ -73,7 +73,7 @@ class Tars(Format):
         if reading.as_bytes:
             yield from samples.read(members, reading)
             return
-        reading = dataclasses.replace(reading, text_per="file")  # --text-per line is for files, not for members
+        reading = dataclasses.replace(reading, text_per="file")  # --text-per line does not apply to members of tars
         for name, _, member in members:
             if member is None:
                 yield Record(name, None, None, b"", LINK)
@@ -167,8 +167,8 @@ def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
-    """Yield the name, start and content of each member. The name begins with the tar's name; the content is None if the
-    member is not a file.
+    """Yield (name, offset, content) of each member. The name begins with the tar's name, the offset is where the
+    member's header begins, and the content is None if the member is not a file.
 
     Of a seekable tar, only the headers are read, and the content that the caller reads.
 
@@ -198,7 +198,7 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member. An incomplete header raises an error, where tarfile would take it for the end of the tar. So
+    """Header of a member. tarfile takes an incomplete header for the end of the tar; here it raises an error, and so
     does a header that is too large.
     """
 
@@ -212,8 +212,8 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Check the size of a header before tarfile reads it. tarfile calls this method, so that a subclass can
-        override it.
+        """Check the size of a header before tarfile reads it. tarfile provides this method for subclasses to
+        override.
         """
         if self.type in HEADERS and self.size > HEADER_BYTES:
             raise tarfile.ReadError(f"a name or attributes of {self.size:,} bytes at byte {self.offset:,}")
@@ -227,10 +227,8 @@ class _Archive(tarfile.TarFile):
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
-    """Yield the name, start and content of each member. The name begins with the tar's name; the content is None if the
-    member is not a file.
-
-    Hidden members are skipped, as hidden files are in folders.
+    """Yield (name, offset, content) of each member, as in `listing`. Hidden members are skipped, as hidden files are in
+    folders.
 
     Args:
         name: name of the tar.
@@ -247,7 +245,7 @@ def _members(
                 raise tarfile.ReadError(SPARSE)
             if not info.isdir() and not is_below_hidden(info.name):
                 content = archive.extractfile(info) if info.isfile() else None
-                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # a source is one line
+                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # the source of a record must be one line
                 yield f"{name}/{shown}", info.offset, cast(BinaryIO | None, content)
         if mode == "r:":
             return

@@ -45,6 +45,6 @@ def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **roles)
     try:
         fast.save_pretrained(folder)
-    except Exception as error:  # tokenizers raises no other type, for a full disk too
+    except Exception as error:  # tokenizers raises no more specific type, even for a full disk
         raise OSError(f"{folder}: the tokenizer cannot be written ({error})") from None
     return int(tokenizer.get_vocab_size())

@@ -1,6 +1,6 @@
 """Chunks of long texts, short enough for a model to read whole: runs of sentences of at most `size` tokens.
 
-    text -> sentences (`segmentation`); a sentence that is too long -> words; -> runs of at most `size` tokens
+    text -> sentences (`segmentation`), or words of a sentence that is too long -> runs of at most `size` tokens
     [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the previous chunk
 
 A chunk is an unchanged part of the text, with its line breaks. A prompt and a title that are put before a chunk count
@@ -40,8 +40,8 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return a title, cut at a word boundary if prompt and title together take more than half of the model's
-        limit.
+        """Return a title. It is cut at a word boundary if it takes more than half of the model's limit with the
+        prompt.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title
@@ -108,7 +108,7 @@ class Chunker:
             if last == len(pieces):
                 return
             again, total = last, 0
-            room_left = min(self.overlap, room - pieces[last][1])  # the next piece must be new, and fit
+            room_left = min(self.overlap, room - pieces[last][1])  # leave room for the next piece, which must be new
             while again - 1 > first and total + pieces[again - 1][1] <= room_left:
                 again -= 1
                 total += pieces[again][1]
@@ -130,7 +130,7 @@ class Chunker:
             halved: list[list[Span]] = [[] for _ in texts]
             for (row, span), too_long in zip(placed, is_long, strict=True):
                 halved[row] += _halves(texts[row], span) if too_long else [span]
-            if halved == made:  # a character alone is too long
+            if halved == made:  # chunks of one character cannot be halved
                 return made
             made = halved
 

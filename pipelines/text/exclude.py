@@ -98,10 +98,10 @@ class Excluded:
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return False if `meets` is False for each of these texts. If it returns True, `meets` must decide for each
-        text.
+        """Return whether one of the texts may contain an excluded text, or be equal to one.
 
-        All texts are read at once, which is much faster than a call of `meets` for each.
+        If it returns False, `meets` is False for each text; if it returns True, `meets` must decide. All texts are read
+        at once, which is much faster than a call of `meets` for each.
         """
         return self._first(*texts, shortest=1) is not None
 
@@ -111,7 +111,7 @@ class Excluded:
         return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        """Return the number of an excluded text that these texts contain, as a line of `heads`; None if they contain
+        """Return the line number in `heads`, from 0, of an excluded text that these texts contain; None if there is
         none.
 
         Args:
@@ -244,7 +244,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         delimiter = _delimiter(first)
     labels = _labels(first)
     for line in lines:
-        if any(labels) and not _NUMBER.fullmatch(line):  # before the whole line: the label may be a word of the text
+        if any(labels) and not _NUMBER.fullmatch(line):  # the whole line follows below, since the label may be a word of the text
             yield from _without_labels(line, *labels).split("\t")
         if line.startswith(("[", "{")) and (strings := _json_strings(line)):
             yield from strings
@@ -266,13 +266,11 @@ def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
 
 
 def _without_labels(line: str, before: bool, after: bool) -> str:
-    """Return the text of a line without the label at its beginning (if `before`) and the label at its end (if
-    `after`).
-    """
+    """Return a line without the label at its beginning (if `before`) and the label at its end (if `after`)."""
     text = line.strip()
     if before and _LABEL.fullmatch(text.partition(" ")[0]):
         text = text.partition(" ")[2]
-        while text.startswith("__label__"):  # fastText's texts may have several
+        while text.startswith("__label__"):  # a text in fastText's format may have several labels
             text = text.partition(" ")[2]
     if after and _LABEL.fullmatch(text.rpartition(" ")[2]):
         text = text.rpartition(" ")[0]
@@ -283,7 +281,7 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
     rows = csv.reader(lines, **form, skipinitialspace=form["delimiter"] != "\t")
     try:
         for row in rows:
-            yield from row  # before the whole row: a document is reported with the first text that it contains
+            yield from row  # cells come before the whole row, because a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
@@ -306,10 +304,11 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter of lines that may be a table: the delimiter with which most lines have the same number of
-    cells, at least two.
+    """Return the likely delimiter of lines that may be a table.
 
-    A delimiter other than a tab counts only if all lines have the same number of cells. A tab is the default.
+    A delimiter other than a tab is possible only if it gives all lines the same number of cells, at least two. A tab is
+    the default, and is possible if it gives at least some lines the same number of cells. Of the possible delimiters,
+    the one is chosen with which most lines have the same number of cells.
     """
 
     def agreeing(delimiter: str) -> int:

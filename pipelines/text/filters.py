@@ -1,5 +1,4 @@
-"""Contracts of text filters and of language detectors, and lookup of filters by name: built-in filters, or a user's
-own.
+"""Contracts of text filters and of language detectors, and lookup of a built-in filter or a user's own by name.
 
     text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
 
@@ -107,8 +106,9 @@ class NamedFilter:
 
 @functools.cache
 def text_filter(name: str) -> NamedFilter:
-    """Return the filter of this name: a built-in name, or `module:name` of a function or of a class whose instances are
-    called.
+    """Return the filter of this name: a built-in name, or `module:name` of a function or of a class.
+
+    An instance of the class is then the filter.
 
     Raises:
         ValueError: there is no such filter. The message begins with the name.

@@ -5,8 +5,8 @@
 A sketch is a row of NUM_HASHES numbers. The expected fraction of equal numbers in two sketches is the Jaccard
 similarity of the two sets of n-grams. The sketches are computed as in Dahlgaard, Knudsen and Thorup, "Fast Similarity
 Sketching" (FOCS 2017). In each round, every n-gram draws a place in the sketch and a number. A place keeps the smallest
-of the numbers that are drawn for it in the first round that draws any. The cost grows with the number of n-grams alone,
-and not with its product with the number of places. The variance is as small as with one hash function per place.
+of the numbers that are drawn for it in the first round that draws any. The cost grows with the number of n-grams, and
+not with the number of n-grams times the number of places. The variance is as small as with one hash function per place.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the n-grams of all texts, (n,) int64, and the index of the text of each hash, (n,) int64,
-    ascending.
+    """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending index of each hash's text, (n,)
+    int64.
 
     A text with fewer words than an n-gram has one hash, of all its words. A text without words has none.
     """

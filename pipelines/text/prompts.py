@@ -19,8 +19,7 @@ COLUMNS = ("tokens", "positive", "negative")
 
 
 def model_prompts(folder: str) -> Prompts:
-    """Return the prompts of the model in a folder, on this machine or on an object store; no prompts if there is no
-    model.
+    """Return the prompts of the model in a folder, local or on an object store; no prompts if there is no model.
 
     Raises:
         PipelineError: the settings of the model cannot be read.

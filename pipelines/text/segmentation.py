@@ -98,12 +98,12 @@ def _pieces(text: str, language: str) -> list[str]:
 
 
 def _stops(text: str) -> list[int]:
-    """Return the positions at which the next sentences begin, in a text that sentencex does not split.
+    """Return the positions at which to divide a text that sentencex does not split.
 
-    These are the positions after full-width stops, which never end an abbreviation, up to the first other clear stop.
-    If there is no full-width stop before it, the position after this other stop is the only one, because sentencex may
-    split the text from there on. Another clear stop is a stop after a word too long for most abbreviations. No stop is
-    clear if a lower-case letter follows.
+    A full-width stop never ends an abbreviation, and an ASCII stop after a long word rarely does. Stops before a
+    lower-case letter are ignored. The positions are after all full-width stops that come before the first such ASCII
+    stop. If there are none, the only position is after this ASCII stop, because sentencex may split the text from there
+    on.
     """
     ends: list[int] = []
     for match in _STOP.finditer(text):

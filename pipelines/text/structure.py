@@ -63,7 +63,7 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
             heading = (" ".join(tokens[number + 1].content.split()), start, end)
             if token.markup.startswith("#"):
                 marked.append(heading)
-            elif end - start == 2:  # a longer one is a paragraph, not a title
+            elif end - start == 2:  # a longer heading is a paragraph, not a title
                 titled.append(heading)
     underlined = _underlined(lines)
     if _is_markdown(lines, tokens, len(underlined)):
@@ -95,7 +95,7 @@ def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined
 @functools.cache
 def _markdown() -> "MarkdownIt":
     """Return a parser of CommonMark's blocks: headings, and the blocks of code and HTML, which cannot hold headings."""
-    from markdown_it import MarkdownIt  # imported late: it takes as long as half of a command's start
+    from markdown_it import MarkdownIt  # imported late: it takes half the time that a command needs to start
 
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["normalize", "block"])

@@ -159,7 +159,7 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
         for entry in (step, *processors):
             entry["add_prefix_space"] = True
         files[MAIN] = orjson.dumps(record, option=orjson.OPT_INDENT_2)
-    if CONFIG in files:  # transformers prefers this where the two differ
+    if CONFIG in files:  # transformers uses this file's setting if the two files differ
         try:
             config = dict(orjson.loads(files[CONFIG]))
         except (ValueError, TypeError) as error:
@@ -182,9 +182,10 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
 
 
 class Tokenization:
-    """Tokenization of texts, which gives exactly the ids of transformers' tokenizer with `add_special_tokens=False` and
-    `split_special_tokens=True`. A special token in a text is ordinary text, unless a prompt contains this special
-    token.
+    """Tokenization of texts, with exactly the ids of transformers' tokenizer.
+
+    These are the ids with `add_special_tokens=False` and `split_special_tokens=True`: a special token in a text is
+    ordinary text, unless a prompt contains this special token.
 
     Args:
         data: the bytes of tokenizer.json.
@@ -210,9 +211,7 @@ class Tokenization:
         self.start_unit()
 
     def start_unit(self) -> None:
-        """Start the sample of a new work unit, so that the choice of texts to check depends only on the texts of the
-        unit.
-        """
+        """Start the sample of a new work unit, so that the texts to check depend only on the texts of the unit."""
         self._seen = self._proved = 0
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
@@ -245,8 +244,8 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Return the indices of the texts to check. The choice depends on all texts since `start_unit`, but not on how
-        they are divided among calls.
+        """Return the indices of the texts to check. They depend on all texts since `start_unit`, however the texts are
+        divided among calls.
         """
         sample = []
         for index, length in enumerate(map(len, texts)):

@@ -86,7 +86,7 @@ def comparable(text: str) -> str:
     text = text.casefold().replace("`", "'")
     if not text.isascii():
         text = _FOREIGN.sub(lambda sign: _plain(sign[0]), text)
-    if not text.isascii():  # there was more than curly quotes
+    if not text.isascii():  # more than curly quotes was not ASCII
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
         text = _FOREIGN.sub(lambda mark: _left(mark[0]), text)
@@ -182,7 +182,7 @@ class WordHashes:
             WordHashes._up, WordHashes._down = _powers(2 * len(joined))
         self.sums = np.zeros(len(joined) + 1, np.int64)
         np.cumsum((joined.astype(np.int64) + 1) * self._up[: len(joined)], out=self.sums[1:])
-        # A unit, a sentence or a part of it, ends between two words if a line ends there, or at a stop and a space.
+        # A unit is a sentence or a part of a sentence. It ends at the end of a line, or at a stop followed by a space.
         between = _marks_between(data, starts, ends)
         is_end = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
         self.unit_ends = np.append(np.flatnonzero(is_end) + 1, len(starts))
@@ -194,9 +194,7 @@ class WordHashes:
         return has_letters
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Return the hashes of runs of words, (m,) uint64. Run i has the words first[i], ..., last[i], both
-        inclusive.
-        """
+        """Return the hashes of runs of words, (m,) uint64. Run i has the words first[i] to last[i], both included."""
         mixed: np.ndarray = rolling.hashes(self.sums, self._down, self.starts[first], self.ends[last]).view(np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
         mixed ^= mixed >> np.uint64(29)
