@@ -245,7 +245,7 @@ def _members(
                 raise tarfile.ReadError(SPARSE)
             if not info.isdir() and not is_below_hidden(info.name):
                 content = archive.extractfile(info) if info.isfile() else None
-                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # the source of a record must be one line
+                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # a source must be one line
                 yield f"{name}/{shown}", info.offset, cast(BinaryIO | None, content)
         if mode == "r:":
             return

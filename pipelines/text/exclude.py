@@ -244,7 +244,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         delimiter = _delimiter(first)
     labels = _labels(first)
     for line in lines:
-        if any(labels) and not _NUMBER.fullmatch(line):  # the whole line follows below, since the label may be a word of the text
+        if any(labels) and not _NUMBER.fullmatch(line):  # the whole line follows: the label may be a word
             yield from _without_labels(line, *labels).split("\t")
         if line.startswith(("[", "{")) and (strings := _json_strings(line)):
             yield from strings
@@ -281,7 +281,7 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
     rows = csv.reader(lines, **form, skipinitialspace=form["delimiter"] != "\t")
     try:
         for row in rows:
-            yield from row  # cells come before the whole row, because a document is reported with the first text that it contains
+            yield from row  # cells first: a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
