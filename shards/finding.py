@@ -86,12 +86,12 @@ def once(paths: Iterable[str]) -> dict[str, Status]:
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
-        if before is None or _is_linked(path) < _is_linked(before[0]):
+        if before is None or _link_rank(path) < _link_rank(before[0]):
             files[inode] = (path, Status.of(status))
     return dict(sorted(files.values()))
 
 
-def _is_linked(path: str) -> tuple[bool, bool]:
+def _link_rank(path: str) -> tuple[bool, bool]:
     """Return a sort key that is smallest for a path without links: (the path itself is a link, it differs from its real
     path).
     """

@@ -54,7 +54,7 @@ class WordStarts:
         self._is_space = np.zeros(size, bool)
         self._role = np.zeros(size, np.uint8)
         for token, surface, continues, ends in _surfaces(tokenizer, vocabulary):
-            first, last = _ends(surface + b" " * ends)
+            first, last = _end_classes(surface + b" " * ends)
             self._first[token], self._last[token] = first, last
             sign, ending = (surface[:1], surface[1:]) if surface[:1] == b"'" else (surface[:3], surface[3:])
             contracted = _ROLES.get(sign) == _APOSTROPHE and ending.isalpha() and ending.lower() != b"s"
@@ -159,16 +159,16 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-def _ends(surface: bytes) -> tuple[int, int]:
+def _end_classes(surface: bytes) -> tuple[int, int]:
     """Return the classes of a token's first and last character, of which it may hold only some bytes."""
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE
     characters = [surface[begin:end] for begin, end in zip(begins, [*begins[1:], len(surface)], strict=True)]
-    return _INSIDE if begins[0] else _kind(characters[0]), _kind(characters[-1])
+    return _INSIDE if begins[0] else _character_class(characters[0]), _character_class(characters[-1])
 
 
-def _kind(data: bytes) -> int:
+def _character_class(data: bytes) -> int:
     """Return the class of a character from its bytes, of which the last may be missing."""
     try:
         character = data.decode()

@@ -144,7 +144,7 @@ class PairWorker(TripletWorker):
             tally.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
                 row = self._prepared(pair, source, group)
-                if self._is_left(row, tally.counts):
+                if self._is_kept(row, tally.counts):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
@@ -156,12 +156,12 @@ class PairWorker(TripletWorker):
             counts.lack(record.name, str(problem))
             return None
 
-    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
+    def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
         texts = set(map(same_text.key, row.texts))
         if len(texts) == 1 and "" not in texts:
             counts.filtered[EQUAL] += 1
             return False
-        return super()._is_left(row, counts)
+        return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
         """Return (pairs, source, group) of a text. If the text is empty, count it and return None."""

@@ -313,10 +313,10 @@ class Triplets(TextKind):
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
-        if not self._has_places(values):
+        if not self._may_lack_texts(values):
             return tuple(map(checked_text, values))
         places = [1 <= place < 2 or is_positive(name) for place, name in enumerate(names or ())][1:]
-        found = (_listed(values[0]), *(_those(values[1:], places, wanted) for wanted in (True, False)))
+        found = (_listed(values[0]), *(_texts_of_columns(values[1:], places, wanted) for wanted in (True, False)))
         most = (1, self.num_positives, self.max_negatives or places.count(False))
         texts: list[str] = []
         for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
@@ -331,7 +331,7 @@ class Triplets(TextKind):
             texts += [""] * (room - len(those))
         return tuple(texts)
 
-    def _has_places(self, values: Sequence[Any]) -> bool:
+    def _may_lack_texts(self, values: Sequence[Any]) -> bool:
         """Return whether a row may have several positives or negatives, so that some of its texts may be missing."""
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
@@ -423,7 +423,7 @@ class TripletWorker(TextWorker[Triplets]):
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
                 for texts, source in nli.paired(rows, self.kind.cells, tally):
                     row = self._prepared(texts, source, "")
-                    if self._is_left(row, tally.counts):
+                    if self._is_kept(row, tally.counts):
                         yield row
             return
         num_texts = 0
@@ -434,7 +434,7 @@ class TripletWorker(TextWorker[Triplets]):
                     "separate runs, or name the columns that all rows have with --columns"
                 )
             num_texts = len(row.texts)
-            if self._is_left(row, tally.counts):
+            if self._is_kept(row, tally.counts):
                 yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
@@ -445,7 +445,7 @@ class TripletWorker(TextWorker[Triplets]):
     def _prepared(self, texts: tuple[str, ...], source: str, group: str) -> TripletRow:
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
-    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
+    def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
         """Return whether a row is kept. Count a row that lacks a needed text, or that the filters drop."""
         # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
@@ -467,7 +467,7 @@ def _listed(value: object) -> list[str]:
     return [text for text in map(checked_text, cells) if text.strip()]
 
 
-def _those(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
+def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
     """Return the texts in the columns of positives if `wanted` is true, or else in the columns of negatives."""
     pairs = zip(values, are_positive, strict=True)
     return [text for value, positive in pairs if positive == wanted for text in _listed(value)]

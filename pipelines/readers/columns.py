@@ -238,7 +238,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
     if reading.columns:
         columns = row_columns(names, name, reading, names_in(kinds))
     else:
-        texts = [field.name for field in schema if _is(field.type, "string")]
+        texts = [field.name for field in schema if _is_type(field.type, "string")]
         columns = [text_column(names, [*texts, *inner], name, reading.field, names_in(kinds))]
     paths |= inner
     for column in columns:
@@ -248,7 +248,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
         is_several = bool(reading.columns) and _is_list(field.type)
-        if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label or is_several):
+        if extended or not (_is_type(field.type, "string") or _is_type(field.type, "binary") or is_label or is_several):
             option = reading.option if reading.columns else "--text-field"
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
@@ -283,7 +283,7 @@ def is_plain(kind: pa.DataType) -> bool:
     """Return whether a type holds texts, numbers, booleans or times, which can be stored beside a text."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
-    return _is(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
+    return _is_type(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
 
 
 def plain_values(column: pa.Array) -> list[Any]:
@@ -316,7 +316,7 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
     return pa.record_batch(arrays, names=list(columns))
 
 
-def _is(kind: pa.DataType, name: str) -> bool:
+def _is_type(kind: pa.DataType, name: str) -> bool:
     """Return whether a type is `name` ("string" or "binary"), in any of Arrow's variants of the type or as a dictionary
     of such values.
     """
@@ -326,7 +326,7 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     """Return whether a type is a list of texts."""
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is(kind.value_type, "string")
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_type(kind.value_type, "string")
 
 
 def arrow_records(

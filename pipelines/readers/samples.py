@@ -171,15 +171,15 @@ def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
         yield [file for file in sample.values() if isinstance(file, _File)]
 
 
-def _class_in(name: str, end: str, data: bytes, reading: Reading) -> str | None:
+def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str | None:
     """Return the class that a .cls or .json file states; None if the .json has no such field.
 
     Args:
-        end: extension of the file.
+        extension: extension of the file, in lower case.
     """
     if len(data) > SIDE_BYTES:
         raise PipelineError(f"{name}: more than {SIDE_BYTES:,} bytes, too large for a class: use --label-pattern")
-    if end == ".json":
+    if extension == ".json":
         value = (parse(data)[0] or {}).get(reading.wanted.label_field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             return None

@@ -55,7 +55,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         PipelineError: the columns are missing or ambiguous, or a quote is not closed.
         DamagedFileError: there is a hole (a long run of zero bytes) in a row.
     """
-    rows, names, read = _begun(stream, name, reading)
+    rows, names, read = _open_table(stream, name, reading)
     keys = dict(zip(read, read, strict=True)) if reading.columns else {}
     if reading.keep:
         keys = keys or (dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {})
@@ -76,7 +76,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield Record(name, row, cells[places[0]], raw, number=number)
 
 
-def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
+def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
     """Return (the rows below the header, the names of all columns, the names of the columns to read)."""
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))

@@ -85,11 +85,11 @@ def comparable(text: str) -> str:
         text = _ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]};"), text)
     text = text.casefold().replace("`", "'")
     if not text.isascii():
-        text = _FOREIGN.sub(lambda sign: _plain(sign[0]), text)
+        text = _FOREIGN.sub(lambda sign: _ascii_form(sign[0]), text)
     if not text.isascii():  # more than curly quotes was not ASCII
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
-        text = _FOREIGN.sub(lambda mark: _left(mark[0]), text)
+        text = _FOREIGN.sub(lambda mark: _mark_replacement(mark[0]), text)
     text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
     for first, pattern in _PARTED.items():
         text = pattern.sub(first, text)
@@ -103,7 +103,7 @@ def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
 
 
 @functools.lru_cache(1 << 12)
-def _left(mark: str) -> str:
+def _mark_replacement(mark: str) -> str:
     """Return the replacement of a mark that NFKC did not compose with its letter.
 
     The replacement is "" for a vowel point of Hebrew or Arabic, the mark itself if it is part of a word, and otherwise
@@ -115,7 +115,7 @@ def _left(mark: str) -> str:
 
 
 @functools.lru_cache(1 << 12)
-def _plain(sign: str) -> str:
+def _ascii_form(sign: str) -> str:
     """Return the ASCII form of a non-ASCII sign; a space if it has none. A mark is returned unchanged, because NFKC
     composes it with its letter later.
     """
