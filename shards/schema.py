@@ -28,8 +28,8 @@ TOKENS = "tokens"
 same for all columns of a batch.
 """
 VECTOR = "vector"
-"""Name of the type of a column of embeddings: lists of as many values as the dataset's dimension, of a type in
-VECTOR_TYPES.
+"""Name of the type of a column of embeddings: lists of as many values as the dataset's
+dimension, of a type in VECTOR_TYPES.
 """
 VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 TYPES = {

@@ -35,8 +35,8 @@ Result = TypeVar("Result")
 READERS = 16
 """Number of concurrent requests to an object store."""
 AHEAD = 1000
-"""Number of files whose results are in memory at a time, at most, so that memory does not grow with the number of
-files.
+"""Number of files whose results are in memory at a time, at most, so that memory does not
+grow with the number of files.
 """
 
 

@@ -69,8 +69,8 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError if a shard differs from the manifest, a token id is outside the vocabulary, or a vector is not
-    finite.
+    """Raise ShardError if a shard differs from the manifest, a token id is outside the
+    vocabulary, or a vector is not finite.
     """
     for batch in dataset.batches(shard, Contents):
         if VECTOR in batch.schema.names and not np.isfinite(vectors.decoded(batch)).all():

@@ -65,8 +65,8 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the manifest entries of all shards, in order (none for a unit without
-        batches).
+        """Finish the last shard; return the manifest entries of all shards, in order
+        (none for a unit without batches).
         """
         if self._file is not None:
             self._finish_shard()

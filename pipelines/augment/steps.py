@@ -43,8 +43,8 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Options of the steps: the fraction of a sentence that each step changes. The paper's are the defaults (section
-    4.1).
+    """Options of the steps: the fraction of a sentence that each step changes. The paper's are
+    the defaults (section 4.1).
     """
 
     unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"

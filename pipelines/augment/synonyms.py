@@ -34,14 +34,14 @@ SOURCES = (
 PUBLISHED = "synonyms.json"
 """Name of the file with the table in a dataset's folder."""
 SHORTEST_IN_CAPITALS = 4
-"""Minimum length of a word that also gets an entry in capitals. Shorter words in capitals mostly mean something else
-(US, WHO).
+"""Minimum length of a word that also gets an entry in capitals. Shorter words in capitals
+mostly mean something else (US, WHO).
 """
 ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")
-"""Strings after which each word is encoded, because a word has different ids after a space and after a punctuation
-mark.
+"""Strings after which each word is encoded, because a word has different ids after a space
+and after a punctuation mark.
 """
 
 
@@ -125,7 +125,7 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (word, synonyms) for all words of the table as they are, then capitalized, then in capitals.
+    """Yield (word, synonyms): first all words of the table as they are, then words capitalized and in capitals.
 
     An entry of several words, separated by spaces, is left out.
     """

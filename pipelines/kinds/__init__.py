@@ -146,14 +146,14 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows, the chunks of its text, which are dropped
-        together.
+        """Return whether a record can become several consecutive rows, the chunks of its
+        text, which are dropped together.
         """
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the size of a work unit in bytes of input; None for the default, which suits kinds limited by
-        reading.
+        """Return the size of a work unit in bytes of input; None for the default, which
+        suits kinds limited by reading.
         """
         return None
 
@@ -186,8 +186,8 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return everything that determines the dataset except its inputs: the kind, its options, and hashes of its
-        files.
+        """Return everything that determines the dataset except its inputs: the kind, its
+        options, and hashes of its files.
         """
         options = self.options()
         folder = f"{FILES_FOLDER}/"

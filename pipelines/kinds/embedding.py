@@ -59,8 +59,8 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """The title, a space and the text, without whitespace at the ends, as in `clearspan eval`; without the
-        prompt.
+        """The title, a space and the text, without whitespace at the ends, as in
+        `clearspan eval`; without the prompt.
         """
         return f"{self.title} {self.text.strip()}".strip()
 
@@ -196,8 +196,8 @@ class VectorWorker:
             yield self._batch(kept[first : first + size], table)
 
     def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return the columns in which n vectors are stored, and a mask of the vectors that are finite in these columns,
-        (n,) bool.
+        """Return the columns in which n vectors are stored, and a mask of the vectors that are
+        finite in these columns, (n,) bool.
         """
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)

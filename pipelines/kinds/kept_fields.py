@@ -32,8 +32,8 @@ Plain = str | int | float | bool | None
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """Split an entry of --keep-fields into (name, type), e.g. ("year", "int64"). The type is None if the user gives
-    none.
+    """Split an entry of --keep-fields into (name, type), e.g. ("year", "int64"). The type is
+    None if the user gives none.
     """
     name, colon, kind = word.rpartition(":")
     return (name, kind) if colon and kind in FIELD_TYPES else (word, None)

@@ -151,8 +151,8 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on 57 MB of books, articles and speeches. The rate with augmentation is for two views of
-        subs+del-span.
+        """Rate measured on 57 MB of books, articles and speeches. The rate with
+        augmentation is for two views of subs+del-span.
         """
         return 5e6 if self.augmentation else 12e6
 
@@ -172,8 +172,8 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files of every kind of text, and the synonyms in the order of their file, on which the views
-        depend.
+        """Return the files of every kind of text, and the synonyms in the order of their
+        file, on which the views depend.
         """
         files = super().resources(inputs)
         if not self.synonyms:

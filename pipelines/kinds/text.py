@@ -212,7 +212,7 @@ class TextKind(TextInputs):
         return text.lower() if self.lowercase else text
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return lines with the number of excluded texts, and with the lines that quality filters removed."""
+        """Return the summary's lines about excluded texts, and about lines of text that quality filters removed."""
         excluded = fingerprint["options"]["exclude"]
         lines = []
         if excluded:

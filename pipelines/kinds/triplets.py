@@ -43,7 +43,7 @@ from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
 
 MOST_NUMBERED = 18
-"""Number of columns of negatives from which on they are no longer found by their names."""
+"""Columns of negatives are found by their names if there are fewer of them than this number."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
     ("sent0", "sent1"),
@@ -60,8 +60,8 @@ none of these sets of names, but two or three columns, is read in the order of i
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
-"""Number of first rows that are checked. If a column holds only labels or numbers in them, it is not a column of
-texts.
+"""Number of first rows that are checked. If a column holds only labels or numbers in them,
+it is not a column of texts.
 """
 BATCH_EXAMPLES = 1 << 15
 
@@ -474,8 +474,8 @@ def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wa
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
-    """Raise PipelineError if a column holds labels or numbers instead of texts. Only columns chosen by their order are
-    checked.
+    """Raise PipelineError if a column holds labels or numbers instead of texts. Only columns
+    chosen by their order are checked.
     """
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(

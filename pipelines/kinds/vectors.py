@@ -124,8 +124,8 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the first of the usual names of a title that the records have; raise PipelineError if there is
-        none.
+        """Return the first of the usual names of a title that the records have; raise
+        PipelineError if there is none.
         """
         objects = [record.value for record in records if isinstance(record.value, dict)]
         text = plain(self.text_field or DEFAULT)

@@ -38,8 +38,8 @@ RATES = range(1_000, 768_001)
 BLOCK = 1 << 20
 """Number of values (samples of all channels) of a block, before or after resampling, whichever is more."""
 HELD_FRAMES = 1 << 16
-"""Maximum number of frames (11 minutes, 17 MB) in memory until the whole clip is checked. A longer clip is decoded
-twice.
+"""Maximum number of frames (11 minutes, 17 MB) in memory until the whole clip is checked. A
+longer clip is decoded twice.
 """
 LOUDEST = 1e15
 """Largest absolute value of a sample, where full scale is 1. Beyond it, the energy of a frame exceeds float32."""

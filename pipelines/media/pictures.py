@@ -29,8 +29,8 @@ MAX_PIXELS = 178_956_970
 """Number of pixels of the largest image that Pillow opens."""
 QUALITY = 95
 MARGIN = 1.25
-"""Ratio between the size at which a JPEG is decoded and the target size, at least. It keeps the result within 2 gray
-levels of a full decode.
+"""A JPEG is decoded at a fraction of its size only if the result is at least this many times larger than the target. It
+is then within 2 gray levels of a full decode.
 """
 EIGHTHS = (1, 2, 3, 4)
 """Fractions of a JPEG's size, in eighths, at which it is decoded faster than at its full size."""

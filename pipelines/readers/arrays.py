@@ -17,8 +17,8 @@ from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, R
 from clearspan.pipelines.suffixes import suffixes_of
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
-"""Pattern of the bracket or comma before an element, or of the bracket after the last element, with whitespace around
-it.
+"""Pattern of the bracket or comma before an element, or of the bracket after the last element,
+with whitespace around it.
 """
 _element = json.JSONDecoder().raw_decode
 
@@ -40,7 +40,7 @@ class JsonArrays(Format):
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the elements of the array in a stream as records. The offset of a record is where the element begins in the
+    """Yield the elements of the array in a stream as records. A record's offset is the element's offset in the
     decompressed file.
 
     Args:

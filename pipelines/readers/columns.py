@@ -101,7 +101,7 @@ def dotted(reading: Reading) -> list[str]:
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield the records. Nested fields of an object that are in `names` are added to it, under their dotted names."""
+    """Yield the records. An object gets additional fields: the nested fields in `names` that it has, by dotted name."""
     for record in records:
         if isinstance(record.value, dict):
             found = {name: path for name in names if (path := nested(record.value, name)) is not None}
@@ -317,8 +317,8 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
 
 
 def _is_type(kind: pa.DataType, name: str) -> bool:
-    """Return whether a type is `name` ("string" or "binary"), in any of Arrow's variants of the type or as a dictionary
-    of such values.
+    """Return whether a type is `name` ("string" or "binary"), in any of Arrow's variants of the
+    type or as a dictionary of such values.
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in (name, f"large_{name}", f"{name}_view")

@@ -38,7 +38,7 @@ MARKS = (
 """Byte order marks and their encodings. UTF-32 comes first, because its mark begins like the mark of UTF-16."""
 MARK_BYTES = 4
 SPOOL_BYTES = 1 << 24
-"""Number of bytes above which the copy of a text that can be read only once is on disk instead of in memory."""
+"""A text that can be read only once is copied to memory, or to the disk if it has more bytes than this."""
 MESS, LANGUAGE = 0.02, 0.02
 """Differences between two encodings that are too small to count, in charset-normalizer's measures: the share of
 unlikely characters (MESS), and how well the text fits a language (LANGUAGE).
@@ -46,7 +46,7 @@ unlikely characters (MESS), and how well the text fits a language (LANGUAGE).
 FEW_BYTES = 4
 """Number of non-ASCII bytes below which the fit to a language does not count."""
 THRESHOLD = 0.3
-"""Largest share of unlikely characters that the text may have in an encoding for charset-normalizer to return it."""
+"""charset-normalizer returns only encodings in which at most this share of the text's characters is unlikely."""
 _APART = re.compile(rb"((?<![A-Za-z\x80-\xff])[\x80-\xff]|(?<=[A-Za-z])\xae)(?![A-Za-z\x80-\xff])")
 """Pattern of a non-ASCII byte that is not part of a word, such as a currency sign, or a trademark sign after a word. In
 another encoding it could be a letter, and would then count as evidence for the wrong language.

@@ -1,5 +1,5 @@
-"""JSON lines: one object per line. A line belongs to the piece of the file in which it starts. Blank lines are
-skipped.
+"""JSON lines: one object per line. A line belongs to the piece of the file in which it
+starts. Blank lines are skipped.
 """
 
 import json
@@ -31,7 +31,7 @@ class JsonlFiles(LineFormat):
         return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the lines of a piece as records, whose offsets are where the lines begin in the decompressed file."""
+        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             value = None

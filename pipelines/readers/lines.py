@@ -1,5 +1,5 @@
-"""Plain text with one document per line. A line belongs to the piece of the file in which it starts. Blank lines are
-skipped.
+"""Plain text with one document per line. A line belongs to the piece of the file in which it
+starts. Blank lines are skipped.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class TextLines(LineFormat):
         return False
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the lines of a piece as records, whose offsets are where the lines begin in the decompressed file."""
+        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             if problem:

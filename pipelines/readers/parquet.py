@@ -60,8 +60,8 @@ class ParquetTables(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the ranges of bytes outside a piece that are read too: the rest of the last row group, and the
-        metadata.
+        """Return the ranges of bytes outside a piece that are read too: the rest of the
+        last row group, and the metadata.
         """
         with naming(piece.input.name, self.name):
             metadata = pq.read_metadata(stream)

@@ -30,8 +30,8 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the format in which a text is read: `lines` if each line is a document, `csv` if columns are
-        wanted.
+        """Return the format in which a text is read: `lines` if each line is a
+        document, `csv` if columns are wanted.
         """
         if reading.text_per == "line":
             return TextLines.name

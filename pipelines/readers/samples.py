@@ -49,8 +49,8 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file is to be read as an image or clip: it has one of the extensions, or there are none to
-    choose from.
+    """Return whether a file has one of the extensions of images or clips. If
+    `extensions` is empty, every file counts.
     """
     return not extensions or name.lower().endswith(extensions)
 

@@ -28,8 +28,8 @@ LOOK_BYTES = 1 << 16
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
 """Pattern of the names of files that describe a dataset and hold no data."""
 UTF8_CHARACTERS = 3
-"""If the first bytes of a file are valid UTF-8 and hold this many multi-byte characters, the file has no other
-encoding.
+"""If the first bytes of a file are valid UTF-8 and hold this many multi-byte characters,
+the file has no other encoding.
 """
 SAMPLES = 9
 SAMPLE_BYTES = 1 << 13

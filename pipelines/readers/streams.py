@@ -29,13 +29,13 @@ COMPRESSION_BYTES = 10
 BUFFER_BYTES = 1 << 20
 PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
-"""Largest window of a compressed stream, which bounds the memory for decompression. It is the limit of zstd
---long=27.
+"""Largest window of a compressed stream, which bounds the memory for decompression.
+It is the limit of zstd --long=27.
 """
 BOM = b"\xef\xbb\xbf"
 HOLE = bytes(513)
-"""A run of zero bytes longer than one disk block. A text holds such a run only if a part of the file was lost or never
-written.
+"""A run of zero bytes longer than one disk block. A text holds such a run only if a part of the
+file was lost or never written.
 """
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
 """Parts of the error messages of zstd and xz for a window above the limit."""

@@ -39,8 +39,8 @@ HEADER_BYTES = 1 << 20
 HEADERS = b"LKxgX"
 """Types of tar entries that belong to the header of the next member: a long name, a long link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
-"""Maximum number of zero bytes after a tar's end mark, where writers fill up a record. More zeros may be lost
-members.
+"""Maximum number of zero bytes after a tar's end mark, where writers fill up a record.
+More zeros may be lost members.
 """
 CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
 """Reasons for which a member is skipped: it states the class of a sample (webdataset's .cls), or it holds no plain text
@@ -212,8 +212,8 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Check the size of a header before tarfile reads it. tarfile provides this method for subclasses to
-        override.
+        """Check the size of a header before tarfile reads it. tarfile provides this
+        method for subclasses to override.
         """
         if self.type in HEADERS and self.size > HEADER_BYTES:
             raise tarfile.ReadError(f"a name or attributes of {self.size:,} bytes at byte {self.offset:,}")

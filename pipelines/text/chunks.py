@@ -40,8 +40,8 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return a title. It is cut at a word boundary if it takes more than half of the model's limit with the
-        prompt.
+        """Return a title. It is cut at a word boundary if it takes more than half of the
+        model's limit with the prompt.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title

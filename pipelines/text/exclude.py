@@ -128,8 +128,8 @@ class Excluded:
 
     @functools.cached_property
     def _may_hold(self) -> np.ndarray:
-        """Table that is indexed by the upper 22 bits of a hash, (2^22,) bool. An entry is False if no excluded text has
-        such a hash.
+        """Table that is indexed by the upper 22 bits of a hash, (2^22,) bool. An entry is False
+        if no excluded text has such a hash.
         """
         table = np.zeros(1 << _FILTER_BITS, bool)
         table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True

@@ -16,8 +16,8 @@ import numpy as np
 from clearspan.common.ragged import Ragged
 
 TOGETHER = 1 << 20
-"""Number of characters that are tokenized at a time, because an encoding of `tokenizers` takes over 100 bytes per
-token.
+"""Number of characters that are tokenized at a time, because an encoding of `tokenizers`
+takes over 100 bytes per token.
 """
 
 Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
@@ -30,7 +30,7 @@ class Pieces:
 
     Attributes:
         names: for each example, the text whose hash is the example's id.
-        lines: for each example, the text as read; sentences that were joined are lines.
+        lines: for each example, the text as read; if sentences were joined, each of them is a line.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
         num_cut: number of sentences that were sliced.

@@ -34,8 +34,8 @@ PROOF_CHARACTERS = 1 << 16
 is tokenized twice, in a few per cent of the time.
 """
 PROOF_LONGEST = 1 << 20
-"""Number of characters of a text that are checked, at most. `tokenizers` takes a hundred bytes of memory per token and
-more.
+"""Maximum number of characters of a text that are checked, because `tokenizers` takes at least a hundred bytes of
+memory per token.
 """
 
 

@@ -23,8 +23,8 @@ from clearspan.shards.keyed import GOLDEN
 
 NGRAM = 8
 SHORTEST = 4
-"""Number of words of an n-gram (NGRAM), and minimum number of words of a sentence that is searched for within a text
-(SHORTEST).
+"""Number of words of an n-gram (NGRAM), and minimum number of words of a sentence that is
+searched for within a text (SHORTEST).
 """
 NGRAM_LETTERS = 12
 """Number of words of an n-gram with a letter of a script without spaces between words. A sentence with such letters
@@ -37,8 +37,8 @@ _FOREIGN = re.compile(r"[^\w\x00-\x7f]")
 _MARK = r"(?:[^\w\x00-\x7f]|[\uff9e\uff9f])"
 """Pattern of a combining mark, or of one of the two letters that NFKC turns into marks."""
 _MANY_MARKS = re.compile(rf"({_MARK}{{30}}){_MARK}+")
-"""Pattern of more marks on one letter than Unicode's stream-safe format allows. NFKC takes n^2 steps to sort n
-marks.
+"""Pattern of more marks on one letter than Unicode's stream-safe format allows. NFKC
+takes n^2 steps to sort n marks.
 """
 _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that only change the appearance of a character; they are dropped like format characters."""
@@ -146,8 +146,8 @@ class WordHashes:
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read one text, or several texts as the lines of one text. N-grams may span two texts; words and contractions
-        do not.
+        """Read one text, or several texts as the lines of one text. N-grams may span two texts;
+        words and contractions do not.
         """
         self._read("\n".join(map(comparable, texts)))
 
