@@ -92,8 +92,10 @@ def once(paths: Iterable[str]) -> dict[str, Status]:
 
 
 def _link_rank(path: str) -> tuple[bool, bool]:
-    """Return a sort key that is smallest for a path without links: (the path itself is a link, it
-    differs from its real path).
+    """Return a sort key by which names without links come before other names of the same file.
+
+    Returns:
+        (whether the path itself is a link, whether the path differs from its real path).
     """
     return Path(path).is_symlink(), os.path.realpath(path) != path
 

@@ -1,4 +1,4 @@
-"""The model with which a dataset of vectors is made: compute its hash, and load it."""
+"""Functions for the model that makes the vectors of a dataset: compute the hash of its files, and load it."""
 
 from pathlib import Path
 

@@ -4,8 +4,8 @@
     file form       ARROW1, the same stream, a footer, ARROW1
 
 Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. Memory is
-bounded by the largest message, which may have MESSAGE_BYTES, or twice as many bytes as the longest allowed record if
-that is more.
+bounded by the largest message, which may have MESSAGE_BYTES, or twice the bytes of the longest allowed record if that
+is more.
 """
 
 import io

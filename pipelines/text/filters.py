@@ -106,9 +106,9 @@ class NamedFilter:
 
 @functools.cache
 def text_filter(name: str) -> NamedFilter:
-    """Return the filter of this name: a built-in name, or `module:name` of a function or of a class.
+    """Return the filter with this name: the name of a built-in filter, or `module:name` of a user's own filter.
 
-    An instance of the class is then the filter.
+    A user's own filter is a function, or a class whose instance, made without arguments, is called like a function.
 
     Raises:
         ValueError: there is no such filter. The message begins with the name.
