@@ -198,8 +198,8 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
         groups = linking.rename(first["text"], names)
         texts = np.concatenate([first["text"], first["group"], last["text"]])
         members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
-    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_of(Entries.NAMES, iteration), unit))
-    _write(job, _of(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
+    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_entries_in(Entries.NAMES, iteration), unit))
+    _write(job, _entries_in(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
@@ -223,7 +223,7 @@ def has_converged(job: Job, iteration: int) -> bool:
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
-    sizes, before = storage.file_sizes(job.staged_folder), f"{_of(Entries.REPLIES, iteration - 1)}-"
+    sizes, before = storage.file_sizes(job.staged_folder), f"{_entries_in(Entries.REPLIES, iteration - 1)}-"
     return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
 
@@ -304,7 +304,7 @@ def _number(job: Job, name: str, number: int) -> int:
     return int(_read(job, job.entries_path(name, number), NUMBER)[0])
 
 
-def _of(entries: str, iteration: int) -> str:
+def _entries_in(entries: str, iteration: int) -> str:
     """Return the prefix of the file names of one type of entries in an iteration, e.g. `replies3`."""
     return f"{entries}{iteration}"
 
@@ -320,12 +320,12 @@ def _bucket(names: np.ndarray) -> np.ndarray:
 
 def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
     """Return the replies that slices sent to a unit in an iteration, (n,) MEMBER."""
-    return _decided(job, _of(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
+    return _decided(job, _entries_in(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
     """Return the names of groups that `send_names` wrote for a unit in an iteration, (n,) MEMBER."""
-    path = job.entries_path(_of(Entries.NAMES, iteration), unit)
+    path = job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
     return _read(job, path, linking.MEMBER).copy()
 
 
@@ -336,7 +336,7 @@ def _groups(job: Job, unit: int) -> np.ndarray:
 
 
 def _last_iteration(job: Job, unit: int) -> int:
-    paths = (job.entries_path(_of(Entries.SENT, iteration), unit) for iteration in range(linking.ITERATIONS))
+    paths = (job.entries_path(_entries_in(Entries.SENT, iteration), unit) for iteration in range(linking.ITERATIONS))
     return sum(map(storage.exists, paths)) - 1
 
 

@@ -187,7 +187,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards = staged.close()
             held = list[ShardInfo]()
         else:
-            shards, held = _finish(_with_sides(batches, job), job, unit.number, spool)
+            shards, held = _finish(_with_held_out_mask(batches, job), job, unit.number, spool)
     written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
     files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
     sums = _publish(job, {**files, **collected.files(unit.number)})
@@ -218,7 +218,7 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
     with _spool(job.folder) as spool:
         kept = decisions.are_kept(verdicts)
         remaining = _remaining(job, unit, staged, kept, spool)
-        shards, held = _finish(_in_turn(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
+        shards, held = _finish(_with_mask(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
         if (verdicts == NEAR_DUPLICATE).any():
             lines = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
             files |= _publish(job, {job.list_name(NEAR_DUPLICATES, unit): zstandard.compress(b"".join(lines))})
@@ -270,14 +270,14 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
             yield json_line({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
 
 
-def _with_sides(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def _with_held_out_mask(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Remove the column of text hashes from each batch; yield the batch with the mask of the examples to hold out."""
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))
 
 
-def _in_turn(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def _with_mask(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield each batch with its part of `mask`, which covers the examples of all batches, (n,) bool."""
     row = 0
     for batch in batches:
