@@ -1,9 +1,9 @@
-"""Choice of negatives among the nearest texts: a range of ranks, margins against false negatives, top or random.
+"""Choice of negatives among the texts nearest to a query: within a range of ranks, and within margins.
 
-Options have the same names as in sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the
-query as the right text may be right, too: `relative_margin` 0.05 leaves out texts that score above 95 % of the
-positive's score (TopK-PercPos of NV-Retriever, Moreira et al. 2024, arXiv 2407.15831). `range_max` is applied before
-the margins.
+The options have the same names as in sentence-transformers' `mine_hard_negatives`. The margins avoid false negatives: a
+text that is nearly as similar to the query as the positive may be a right answer, too. With a `relative_margin` of
+0.05, texts that score above 95 % of the positive's score are left out (TopK-PercPos of NV-Retriever, Moreira et al.
+2024, arXiv 2407.15831). `range_max` is applied before the margins.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
-    """Options of the choice of negatives, named as in sentence-transformers."""
+    """Options for the choice of negatives, named as in sentence-transformers."""
 
     negatives: Annotated[int, Flag("hard negatives of each row", "N"), Ge(1)] = 4
     bm25: Annotated[int, Flag("how many of them to take by BM25 in place of the model", "N"), Ge(0)] = 0
@@ -53,11 +53,12 @@ class ChoiceOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """The texts of m rows that may be negatives, in the order of preference.
+    """For each of m rows, the texts that may be its negatives, in the order of preference.
 
     Attributes:
-        numbers, scores: (m, r), the indices of the texts and their scores; NONE and -inf after a row's last text.
-        left_out: name of an option -> number of texts that it left out.
+        numbers: the indices of the texts, (m, r) int64; NONE after a row's last text.
+        scores: the scores of the texts, (m, r) float64; -inf after a row's last text.
+        left_out: name of an option -> number of texts that this option left out.
     """
 
     numbers: Numbers
@@ -68,13 +69,13 @@ class Valid:
 def valid(
     ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
 ) -> Valid:
-    """Return the texts that may be negatives: those within the range of ranks and within the margins.
+    """Return the texts that may be negatives: the texts within the options' range of ranks and margins.
 
     Args:
         ranked: the best texts of m rows.
-        scores: the scores of these texts, to compare with the margins, (m, r).
+        scores: the scores of these texts to which the margins apply, (m, r).
         positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
-        ids: the ids of the rows, (m,): the keys of random choices.
+        ids: the ids of the rows, (m,), by which random choices are keyed.
     """
     numbers, bound = ranked.numbers, positives[:, None]
     is_left = numbers != NONE
@@ -104,7 +105,11 @@ def valid(
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
     """Yield the negatives of each row, as text index -> score: first the texts found by the model, then by BM25.
 
-    If one of the two finds too few texts, texts of the other one take their places.
+    If the model finds too few texts for a row, more texts found by BM25 are used, and the other way round.
+
+    Args:
+        by_model: the texts found by the model; None if there is no model.
+        by_words: the texts found by BM25; None if BM25 is not used.
     """
     of_model, of_words = (_lists(each) for each in (by_model, by_words))
     for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):
