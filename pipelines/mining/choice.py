@@ -17,7 +17,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from clearspan.common.options import Flag, Options
-from clearspan.pipelines.mining.ranking import NONE, BestTexts, Numbers, Scores
+from clearspan.pipelines.mining.ranking import NONE, BestTexts, Indices, Scores
 from clearspan.shards import keyed
 
 RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 0.95 times it"
@@ -56,12 +56,12 @@ class Valid:
     """For each of m rows, the texts that may be its negatives, in the order of preference.
 
     Attributes:
-        numbers: the indices of the texts, (m, r) int64; NONE after a row's last text.
+        indices: the indices of the texts, (m, r) int64; NONE after a row's last text.
         scores: the scores of the texts, (m, r) float64; -inf after a row's last text.
         left_out: name of an option -> number of texts that this option left out.
     """
 
-    numbers: Numbers
+    indices: Indices
     scores: Scores
     left_out: Counter[str]
 
@@ -77,8 +77,8 @@ def valid(
         positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
         ids: the ids of the rows, (m,), by which random choices are keyed.
     """
-    numbers, bound = ranked.numbers, positives[:, None]
-    is_left = numbers != NONE
+    indices, bound = ranked.indices, positives[:, None]
+    is_left = indices != NONE
     is_left[:, : options.range_min] = False
     is_left[:, options.range_max :] = False
     checks: dict[str, Callable[[float], NDArray[np.bool_]]] = {
@@ -93,13 +93,13 @@ def valid(
             beyond = is_left & is_beyond(limit)
             left_out[name] += int(beyond.sum())
             is_left &= ~beyond
-    preference = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
+    preference = np.broadcast_to(np.arange(indices.shape[1]), indices.shape)
     if options.sampling_strategy == "random":
         preference = keyed.draw(keyed.mix(options.seed, ids)[:, None], preference + 1)
     order = np.lexsort((preference, ~is_left), axis=1)
     is_left = np.take_along_axis(is_left, order, 1)
-    numbers, scores = np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1)
-    return Valid(np.where(is_left, numbers, NONE), np.where(is_left, scores, -np.inf), left_out)
+    indices, scores = np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)
+    return Valid(np.where(is_left, indices, NONE), np.where(is_left, scores, -np.inf), left_out)
 
 
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
@@ -124,5 +124,5 @@ def _lists(each: Valid | None) -> Iterator[dict[int, float]]:
     if each is None:
         yield from itertools.repeat({})
         return
-    for numbers, scores in zip(each.numbers.tolist(), each.scores.tolist(), strict=True):
-        yield {number: score for number, score in zip(numbers, scores, strict=True) if number != NONE}
+    for indices, scores in zip(each.indices.tolist(), each.scores.tolist(), strict=True):
+        yield {number: score for number, score in zip(indices, scores, strict=True) if number != NONE}

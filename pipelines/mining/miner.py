@@ -160,7 +160,7 @@ class Miner:
             by_model = valid(ranked, ranked.scores, bound, ids, self.options)
             if self.lexical is not None:
                 ranked = self.lexical.search(texts, without, depth)
-                scores = cosines(queries, self.nearest.vectors, ranked.numbers)
+                scores = cosines(queries, self.nearest.vectors, ranked.indices)
                 by_words = valid(ranked, scores, bound, ids, self.options)
         else:
             assert self.lexical is not None
@@ -171,12 +171,12 @@ class Miner:
         taken = list(chosen(by_model, by_words, self.options))
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
-    def _cosines_of(self, queries: NDArray[np.float32], numbers: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """Return, for each query, its cosine similarities with the texts whose indices are given in `numbers`."""
+    def _cosines_of(self, queries: NDArray[np.float32], indices: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+        """Return, for each query, its cosine similarities with the texts of its own list of indices."""
         assert self.nearest is not None
-        rows = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
-        flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(numbers)[:, None])[:, 0]
-        return np.split(flat, np.cumsum([len(each) for each in numbers])[:-1])
+        rows = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
+        flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(indices)[:, None])[:, 0]
+        return np.split(flat, np.cumsum([len(each) for each in indices])[:-1])
 
 
 def _figures(
@@ -292,20 +292,20 @@ def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequ
     source = miner.source
     own = of_sort("negative", batch.schema.names)
     names = numbered("negative", len(own) + miner.options.negatives)
-    numbers = np.full((batch.num_rows, len(names)), -1)
+    indices = np.full((batch.num_rows, len(names)), -1)
     for row, more in enumerate(mined):
         both = [*source.negatives[first + row].tolist(), *more]
-        numbers[row, : len(both)] = both
+        indices[row, : len(both)] = both
     kept = [name for name in batch.schema.names if name not in own]
     fields = KINDS["triplets"].schema(batch.schema.field("tokens").type.value_type, [*kept[3:], *names])
-    lists = [_texts(source.tokens, column).to_arrow(fields.field("tokens").type) for column in numbers.T]
+    lists = [_texts(source.tokens, column).to_arrow(fields.field("tokens").type) for column in indices.T]
     return pa.record_batch([*(batch.column(name) for name in kept), *lists], schema=fields)
 
 
-def _texts(tokens: Ragged, numbers: NDArray[np.int64]) -> Ragged:
+def _texts(tokens: Ragged, indices: NDArray[np.int64]) -> Ragged:
     """Return the token ids of the texts with these indices; an empty list for the index -1."""
-    known = numbers.clip(min=0)
-    return segments(tokens.values, tokens.offsets[known], np.where(numbers < 0, 0, tokens.lengths[known]))
+    known = indices.clip(min=0)
+    return segments(tokens.values, tokens.offsets[known], np.where(indices < 0, 0, tokens.lengths[known]))
 
 
 def _copy_resources(dataset: Dataset, output: str) -> None:

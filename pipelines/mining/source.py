@@ -37,22 +37,22 @@ class Distinct:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[np.ndarray] = []
-        self._numbers: dict[bytes, int] = {}
+        self._indices: dict[bytes, int] = {}
 
     def add(self, texts: Sequence[str], tokens: Ragged) -> Ids:
         """Add the texts that are not in the collection, with their token ids; return the index of each text."""
-        numbers = np.empty(len(texts), np.int64)
+        indices = np.empty(len(texts), np.int64)
         for row, text in enumerate(texts):
-            number = self._numbers.setdefault(same_text.digest(text), len(self.texts))
+            number = self._indices.setdefault(same_text.digest(text), len(self.texts))
             if number == len(self.texts):
                 self.texts.append(text)
                 self.tokens.append(tokens[row].copy())  # a view would keep the whole batch in memory
-            numbers[row] = number
-        return numbers
+            indices[row] = number
+        return indices
 
     def find(self, text: str) -> int:
         """Return the index of a text; -1 if it is not in the collection."""
-        return self._numbers.get(same_text.digest(text), -1)
+        return self._indices.get(same_text.digest(text), -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +118,8 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
     positives, negatives = (_ragged(by_sort[sort]) for sort in ("positive", "negative"))
     title_of = np.concatenate([np.empty(0, np.int64), *rows])
     of_title: list[set[int]] = [{texts.find(title)} - {-1} for title in titles.texts]
-    for title, numbers in zip(title_of.tolist(), positives, strict=True):
-        of_title[title].update(numbers.tolist())
+    for title, indices in zip(title_of.tolist(), positives, strict=True):
+        of_title[title].update(indices.tolist())
     dtype = texts.tokens[0].dtype if texts.tokens else np.dtype(np.uint16)
     return MiningSource(
         titles.texts,
@@ -128,7 +128,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
         Ragged.of(texts.tokens, dtype),
         positives,
         negatives,
-        _ragged([sorted(numbers) for numbers in of_title]),
+        _ragged([sorted(indices) for indices in of_title]),
     )
 
 
@@ -143,15 +143,15 @@ def _added(
 
     Return, for each row, the indices of the row's texts in `texts`.
     """
-    numbers: list[list[int]] = [[] for _ in range(batch.num_rows)]
+    indices: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:
         tokens = Ragged.from_arrow(batch.column(name))
         present = np.flatnonzero(tokens.lengths)
         tokens = tokens.take(present)
         for row, number in zip(present.tolist(), texts.add(decode(tokens), tokens).tolist(), strict=True):
-            numbers[row].append(number)
-    return numbers
+            indices[row].append(number)
+    return indices
 
 
 def _ragged(lists: Sequence[Sequence[int]]) -> Ragged:
-    return Ragged.of([np.array(numbers, np.int64) for numbers in lists], np.int64)
+    return Ragged.of([np.array(indices, np.int64) for indices in lists], np.int64)
