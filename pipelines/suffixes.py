@@ -10,9 +10,9 @@ TAR_NAMES = (*TARS, *(f".tar{end}" for end in COMPRESSED))
 
 @functools.lru_cache(maxsize=256)  # every format asks for the extensions of the same name
 def suffixes_of(path: str) -> tuple[str, ...]:
-    """Return up to two last extensions of a path, in lower case, e.g. (".tar", ".gz").
+    """Return the last extensions of a path, at most two, in lower case, e.g. (".tar", ".gz").
 
-    Return () for the files with metadata that macOS writes, whose names begin with "._".
+    Return () for the metadata files of macOS, whose names begin with "._".
     """
     name = path.rpartition("/")[2]
     _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")

@@ -66,7 +66,7 @@ class WebArchives(Format):
         """Yield a `Record` for each archive record. If an archive record holds no page, its `Record` is skipped or bad.
 
         Raises:
-            DamagedFileError: the stream ends within a record, or the length of a record is missing or false.
+            DamagedFileError: the stream ends within a record, or the length of a record is missing or wrong.
         """
         for frame in _frames(stream, reading.max_bytes):
             yield _record(frame, piece.input.name, reading.max_bytes)

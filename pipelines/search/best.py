@@ -89,7 +89,7 @@ class Best:
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return the mask of the entries that are the first entry of their document and query, (m,) bool.
+    """Return a mask of m entries, (m,) bool: True for the first entry of each document for each query.
 
     Args:
         places, ids: the two numbers and the id that identify the document of each entry, (m, 2) and (m,).

@@ -234,7 +234,7 @@ def count_groups(job: Job, unit: int, slices: int) -> None:
 
 
 def add_up(job: Job, _: int, slices: int) -> None:
-    """Write the total number of rows of all units that are not duplicates."""
+    """Write the number of rows that are not duplicates, summed over all work units."""
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
     storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
@@ -411,6 +411,11 @@ def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes
 
 
 def _decided(job: Job, decision: str, unit: int, slices: int, dtype: np.dtype) -> np.ndarray:
-    """Return the entries of the type `decision` that all slices sent to a unit, (n,) dtype."""
+    """Return the decisions of all slices on the rows of a work unit, (n,) dtype.
+
+    Args:
+        decision: the type of the decisions, see `Entries`.
+        slices: the number of slices.
+    """
     paths = [job.entries_path(decision, number) for number in range(slices)]
     return gather(paths, job.num_units, unit, unit + 1, dtype)[0]

@@ -1,6 +1,6 @@
 """Check the first records before the work starts, so that a wrong field, format or encoding ends the run in seconds.
 
-    some inputs, taken evenly from all -> their first records -> the kind's check of each record -> an error, or none
+    some of the inputs, evenly spread -> their first records -> check by the kind of dataset -> an error if most fail
 
 Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
 records may not be typical. The run therefore ends here only if most of them are bad, all of them lack the columns of a

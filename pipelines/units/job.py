@@ -100,7 +100,7 @@ class Job:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which the kind or the curation may drop a good record."""
+        """The reasons for which the kind of dataset, or an option of curation, may drop a good record."""
         return (*self.kind.reasons, *self.curation.reasons.values())
 
     @property

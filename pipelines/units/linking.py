@@ -157,7 +157,7 @@ def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
-    """Return the members that differ from the member before them."""
+    """Return the entries of `members`, (n,) MEMBER, that differ from the entry before them."""
     differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
     return differing
 

@@ -86,7 +86,7 @@ class Banding:
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
-    """Return the ids and codes of examples, (n,) DESCRIBED.
+    """Return the id and the code of each example, (n,) DESCRIBED. A code is the lowest 8 bits of a sketch's numbers.
 
     Args:
         ids: (n,) int64.

@@ -164,9 +164,9 @@ _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 class _Unpickler(pickle._Unpickler):
     """Unpickler that refuses everything but arrays of numbers and plain containers.
 
-    It extends Python's unpickler that is written in Python, whose steps can be replaced. It takes a few seconds more for
-    COCO than the unpickler written in C. Keys of dicts must be numbers or texts, because hashing a key of deeply nested
-    tuples overflows the C stack and kills the process.
+    It extends the standard library's unpickler that is written in Python, whose steps can be replaced. For COCO, it
+    takes a few seconds more than the unpickler written in C. Keys of dicts must be numbers or texts, because hashing a
+    key of deeply nested tuples overflows the C stack and kills the process.
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_STEPS)
