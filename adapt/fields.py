@@ -4,7 +4,7 @@ A file has titles if most of its first records have a title and a text under usu
 
     all files have titles     pairs of title and text
     no file has titles        texts alone
-    some files have titles    an error that names the two options of which one solves it
+    some files have titles    an error that advises to use --fields or --text-field
 """
 
 import contextlib
@@ -144,8 +144,8 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
 def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
     """Find the field of ids and the field of links in the first records of the inputs, by their usual names.
 
-    A user of a search recognizes a text by them. If the inputs cannot be read, return no fields, since the command that
-    reads them later reports the problem.
+    Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,
+    since the command that reads them later reports the problem.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

@@ -161,7 +161,7 @@ class Adapt(Options):
 
     @property
     def untrained(self) -> dict[str, Path]:
-        """Name in the verdict -> folder, of the models that the verdict compares without training them.
+        """The folders of the models that are compared without training, keyed by the name that the verdict shows.
 
         These are the static encoder from which training starts, if this run makes it, and the encoder in `--model`,
         unless `--skip-given` leaves it out.
@@ -188,7 +188,7 @@ class Adapt(Options):
 
     @property
     def id_field(self) -> str | None:
-        """The name of the field with a text's id: the first field in `kept` that is not the title; None without one."""
+        """The name of the field of a text's id: the first field in `kept` except the title; None if there is none."""
         from clearspan.pipelines.kinds.kept_fields import split
 
         names = [split(word)[0] for word in self.kept]

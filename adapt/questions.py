@@ -1,9 +1,9 @@
 """Write the user's own questions, each with the text that should be found: `--queries` of `clearspan adapt`.
 
-    queries file with query and text ──────────────────────────────> questions.jsonl: query, text
-    queries file with query and id ──> texts with these ids ───────────────────┘
+    file with queries and texts ───────────────────────────────> questions.jsonl: query and text on each line
+    file with queries and ids ──> inputs: texts with these ids ──> questions.jsonl
 
-If the file has ids, the inputs are read once to find the texts.
+The inputs are read once, and only if the file has ids.
 """
 
 import dataclasses

@@ -20,10 +20,10 @@ def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = Non
     """Set the thresholds from which glibc's malloc returns freed memory of this process to the system.
 
     Args:
-        mmap_bytes: a block larger than this is requested from the system by itself (`mmap`), and returned when it is
-            freed.
+        mmap_bytes: a block larger than this does not use the heap: it is requested directly from the system (`mmap`),
+            and returned when it is freed.
         trim_bytes: the top of the heap is returned to the system when more bytes than this are free there; NEVER to
-            return nothing.
+            keep all of it.
         top_pad_bytes: number of extra bytes to request whenever the heap grows; None for glibc's default.
 
     Returns:
@@ -41,7 +41,7 @@ def keep_tensors(keep: bool = True) -> bool:
     """Keep all memory that tensors free, for later tensors; the memory of the process then stays at its peak.
 
     Args:
-        keep: False sets the limits that glibc's own thresholds have by default.
+        keep: False returns freed memory to the system again, within glibc's default limits.
 
     Returns:
         True if the thresholds were set; False if the C library is not glibc.
@@ -65,7 +65,7 @@ def keep_blocks() -> bool:
 def keep_few_kernels() -> None:
     """Let oneDNN keep only the kernels of the last 64 shapes; call this before the first matrix product on a CPU.
 
-    By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches differ in their number of rows, and a
-    number seldom recurs, so memory would grow with each step. A step has about 12 shapes.
+    By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the same number of rows
+    twice, so memory would grow with each step. A step has about 12 shapes.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

@@ -1,7 +1,7 @@
 """Infer the delimiter of a csv or tsv table, and whether its cells may be quoted.
 
-    .csv    the delimiter is a comma, semicolon, bar or tab, by which most rows have as many cells as the first row;
-            cells may be quoted (RFC 4180)
+    .csv    the delimiter is the comma, semicolon, bar or tab that splits most rows into as many cells as the first
+            row; cells may be quoted (RFC 4180)
     .tsv    the delimiter is a tab; `are_quotes` decides whether quotes enclose cells, or are plain characters as in
             GLUE, SNLI and SentEval
 
@@ -56,8 +56,8 @@ def parse(lines: Iterator[str], form: Form) -> list[str] | None:
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
     """Infer the options of `csv.reader` for a table from its first lines.
 
-    Each delimiter is tried. The delimiter is chosen by which most rows have as many cells as the first row, provided
-    that the first row has at least two.
+    Each delimiter is tried, and the delimiter that splits most rows into as many cells as the first row is chosen. A
+    delimiter that does not occur in the first row does not count.
 
     Args:
         head: the first lines of the table, each with its line break.

@@ -147,7 +147,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts.
+        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, else as `exact` does.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -254,7 +254,7 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern for the added tokens that gigatoken 0.10 may match wrongly in a text; None if there are none.
 
     gigatoken ignores the setting `single_word` of an added token. If the tokenizer has a normalizer, or if some added
-    tokens are runs of spaces, it may match every added token wrongly, except for the runs of spaces.
+    tokens are runs of spaces, gigatoken may match all other added tokens wrongly.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

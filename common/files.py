@@ -54,7 +54,7 @@ def file_in_way(folder: str | Path) -> Path | None:
 
 
 class InUseError(OSError):
-    """Another process writes to the folder. The message names the folder."""
+    """Another process is writing to a folder, which the message names."""
 
 
 def sha256(path: str | Path) -> str:

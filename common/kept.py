@@ -39,8 +39,8 @@ STALE_S = 24 * 3600
 def is_whole(path: Path, expected: str) -> bool:
     """Return whether a file exists and has the SHA-256 `expected`; warn if the hash differs.
 
-    A damaged file is not deleted, since another process may just have replaced it. The caller is to write a new file in
-    its place.
+    A damaged file is not deleted, since another process may just have replaced it. The caller writes a new file in its
+    place.
 
     Raises:
         OSError: the file cannot be read.

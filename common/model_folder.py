@@ -54,9 +54,9 @@ def refusing(problem: str) -> Iterator[None]:
 def model_name(folder: str | Path) -> str:
     """Return the name of the model in a folder, for reports and messages.
 
-    It is the folder's name, with two exceptions. If the folder is called `model` or `run`, as training and `clearspan
-    adapt` call it, it is the name of the parent folder. If the folder is in huggingface_hub's cache, with a path
-    models--ORGANIZATION--NAME/snapshots/HASH, it is NAME.
+    The model has the name of the folder, with two exceptions. If the folder is called `model` or `run`, as training and
+    `clearspan adapt` call it, the model has the name of the nearest parent folder that is called otherwise. If the
+    folder is in huggingface_hub's cache, at models--ORGANIZATION--NAME/snapshots/HASH, the model has the name NAME.
     """
     path = Path(os.path.normpath(Path(folder).absolute()))  # a link has the name that the user gave it
     if path.parent.name == "snapshots":

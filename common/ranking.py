@@ -42,7 +42,7 @@ class BM25:
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Index texts. While it runs, memory holds an id for each word of each text.
+        """Create an index of texts. Meanwhile, memory holds an id for each word of each text.
 
         Args:
             dtype: the dtype of the weights.
@@ -80,14 +80,14 @@ class BM25:
 
 
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b for each query, (m,) float64 each, so that a * scores + b has mean 0 and a given deviation.
+    """Return a and b of each query, (m,) float64 each: a * scores + b has mean 0 and standard deviation `weight`.
 
     If all scores of a query are equal, up to float32 noise, a and b are 0. For example, BM25 scores are equal if no
     text contains a word of the query, and a model's scores are equal if all vectors are.
 
     Args:
         scores: the scores of m queries for n texts, (m, n).
-        weight: the standard deviation that the scores of each query get.
+        weight: the weight of these scores in a sum with other scores that are scaled in the same way.
     """
     mean, deviation = scores.mean(axis=1, dtype=np.float64), scores.std(axis=1, dtype=np.float64)
     is_flat = deviation <= 10.0**-DECIMALS * np.abs(scores).max(axis=1, initial=0)

@@ -4,8 +4,8 @@
     LETTERS     also ー, 〆 and voicing marks, which Unicode assigns to no script because Han and Kana share them
 
 Text in these scripts is cut into single characters where other text is cut into words: by BM25, by --exclude and
---near-dedup, and at word boundaries among tokens. Han is written in Chinese, Japanese and Korean (hanja). Hangul and
-Bopomofo are not included.
+--near-dedup, and where tokens are grouped into words. Han is written in Chinese, Japanese and Korean (hanja). Hangul
+and Bopomofo are not included.
 """
 
 import regex

@@ -6,7 +6,7 @@
 
 A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a canonical
 form (sorted keys, no spaces), so the file may be reformatted. A user may edit a record and seal it again, so `build`
-validates the types of the fields. It does so without pydantic, which Beam workers do not need to import.
+validates the types of the fields. It does so without pydantic, so that Beam workers need not import it.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
 """Sealed folders: a manifest records the size and sha256 of every file, and its own hash, so changes are detected.
 
-    files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or FolderChangedError
+    files of a folder -> seal_folder -> manifest.json, written last
+    manifest.json and files -> check_folder, before use -> content of the manifest, or FolderChangedError
 
 Checkpoints and exported models are sealed folders. A user may have changed such a folder on purpose. So before it is
 made again, the changed folder is renamed (`set_aside`).

@@ -58,12 +58,12 @@ def embed_windows(
     The caller's thread takes a few windows from `texts` ahead of the window whose embeddings are yielded.
 
     Args:
-        reader: tokenizes the texts.
-        start: function that starts to embed a window of texts and their tokens.
+        reader: the reader that tokenizes the texts.
+        start: function that takes a window of texts and their tokens, and starts to embed them.
         texts: the windows of texts.
         prompt: the text to put before each text.
-        guard: returns a context manager, e.g. to convert exceptions. It is active while this function waits for tokens,
-            starts a window and waits for its embeddings, and not while it takes a window from `texts`.
+        guard: function that returns a context manager, e.g. to convert exceptions. It is active while this function
+            waits for tokens, calls `start` or waits for embeddings, and not while it takes a window from `texts`.
     """
     upcoming = iter(texts)
     first = list(islice(upcoming, 2))

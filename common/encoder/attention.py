@@ -6,9 +6,9 @@
     otherwise               one call of SDPA on padded sequences, without a host sync: on CUDA in fp32, for head sizes
                             that flash attention does not support, or if the host does not know the lengths
 
-The public call of variable-length attention has no dropout. With dropout, the private call that torch's nested tensors
-use is made; if this version of torch lacks it, sequences are padded. The function is registered in transformers under a
-private name, which never reaches an exported configuration.
+torch's public function for variable-length attention has no dropout. With dropout, the private function that torch's
+nested tensors call is used; if this version of torch lacks it, sequences are padded. `packed_attention` is registered
+in transformers under a private name, which never reaches an exported configuration.
 """
 
 import itertools
@@ -31,7 +31,7 @@ UNFUSED = 1024
 
 
 def _takes_dropout() -> bool:
-    """Return whether torch's private call can be used for attention with dropout.
+    """Return whether torch's private function for variable-length attention can be used with dropout.
 
     It must take the arguments that `_varlen` passes. It must also be marked as random, so that activation checkpointing
     repeats the same dropout.
@@ -69,7 +69,7 @@ def packed_attention(
     Args:
         module: the attention layer.
         query: (1, heads, T, d), for T tokens in all sequences and heads of size d.
-        key, value: the same shape; several heads of queries may share one head of keys and values.
+        key, value: the same shape, but possibly with fewer heads, of which each serves several heads of `query`.
         attention_mask: not used, since `packed` holds the lengths of the sequences.
         dropout: the dropout rate of attention weights.
         scaling: factor of the dot products; None for 1 / sqrt(d).
@@ -125,10 +125,11 @@ class ScoreOptions(NamedTuple):
     bias: Tensor | None = None
 
     def mask(self, length: int, query: Tensor) -> Tensor | None:
-        """Return the mask for SDPA of a sequence of `length` tokens; None if every token attends to every token.
+        """Return the mask for SDPA of a sequence of `length` tokens; None if no mask is needed.
 
-        Without a bias, the mask is bool, (length, length), and true where a token attends to another token. With a
-        bias, it is the bias in the query's dtype, (1, heads, length, length), and -inf where the token does not.
+        Without a bias, the mask is (length, length) bool, true where the token of the row attends to the token of the
+        column. With a bias, the mask is the bias, (1, heads, length, length) in the query's dtype, with -inf where a
+        token does not attend to another token.
         """
         bias = None if self.bias is None else self.bias[:, :, :length, :length].to(query.dtype)
         if not self.causal and (self.sliding_window is None or length <= self.sliding_window):

@@ -128,7 +128,10 @@ class Cache:
         return None
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row of each text in the concatenation of all blocks, (len(texts),); -1 if missing or damaged."""
+        """Return the row index of each text in the concatenation of all blocks, (len(texts),).
+
+        The index is -1 if the text is not in the cache, or if its row is damaged.
+        """
         if not len(self._entries):
             return np.full(len(texts), -1)
         hashes = _hashes(texts)
@@ -138,10 +141,10 @@ class Cache:
         return np.where(is_cached, self._order[places], -1)
 
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each row whether it matches its checksum, (len(places),) bool; warn about rows that do not.
+        """Return for each of m rows whether it matches its checksum, (m,) bool; warn about rows that do not.
 
         Args:
-            places: the indices of the rows' entries in `_entries`, (m,).
+            places: the index in `_entries` of each row's entry, (m,).
         """
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers = self._order[places]

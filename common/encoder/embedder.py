@@ -61,15 +61,16 @@ class Embedder:
         num_cached: number of distinct texts whose embeddings came from the cache.
         num_nonfinite: number of computed embeddings with a NaN or an infinity.
         num_zero: number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: the number of texts and the number of different directions of their embeddings, if the embeddings of
-            a call of `embed` had few directions (`FEW`); the largest such call counts. None if there was none.
+        constant: the number of texts in a call of `embed`, and the number of different directions of their embeddings,
+            if there are few different directions (`FEW`). Of several such calls, the largest counts. None if there was
+            no such call.
         encode_s: seconds spent in the encoder.
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
         self._encode = encode
         self._cache = cache
-        self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
+        self._rows: dict[str, int] = {}  # text -> row in the concatenation of all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
         self.constant: tuple[int, int] | None = None
@@ -93,7 +94,7 @@ class Embedder:
         return embeddings
 
     def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
-        """Set `constant` if the embeddings of `num_texts` distinct texts have few directions (a collapsed model)."""
+        """Set `constant` if the embeddings of `num_texts` distinct texts have few different directions."""
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
         sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
@@ -174,7 +175,7 @@ class Embedder:
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the rows of the concatenation of all blocks that have the indices `rows`, (len(rows), dim) float32."""
+    """Return rows of the concatenation of all blocks, (len(rows), dim) float32; `rows` holds their indices."""
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)

@@ -21,7 +21,7 @@ OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
 
 def model_files(folder: Path) -> dict[str, str]:
-    """Return path in the folder -> SHA-256, in hexadecimal, of each file that affects a model's embeddings.
+    """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, keyed by path in the folder.
 
     These are the files directly in the folder and all files in the folders of its modules, without hidden files and
     files with a suffix in OTHERS.
@@ -56,5 +56,5 @@ def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Seq
 
 
 def digest(**what: object) -> str:
-    """Return one SHA-256, in hexadecimal, of values that JSON can represent; the order of keys has no effect."""
+    """Return the SHA-256, in hexadecimal, of named values that JSON can represent; their order has no effect."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()

@@ -32,8 +32,8 @@ def load_folder(
 
 
 def device_of(folder: Path, device: str) -> str:
-    """Return the device to load a model on, which is `device` unless a static model is to be loaded on `auto`.
+    """Return the CPU if the device is `auto` and the folder holds a static model; return any other device unchanged.
 
-    A static model on `auto` is loaded on the CPU, since copies to a GPU would take longer than the computation.
+    For a static model, copies to a GPU would take longer than the computation.
     """
     return "cpu" if device == AUTO and static.reads(folder) else device

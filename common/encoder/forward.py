@@ -40,9 +40,9 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 def check_packing(
     base: Any, forward: Callable[[Packed], Tensor], alone: Callable[[Tensor], Tensor], max_tokens: int
 ) -> None:
-    """Raise EncoderError if two sequences have other states in a packed batch than each alone.
+    """Raise EncoderError if packing two test sequences changes their states.
 
-    If `max_tokens` allows it, one sequence is longer than the model's local attention window.
+    If `max_tokens` allows it, one of the sequences is longer than the model's local attention window.
 
     Args:
         base: a transformers base model.

@@ -60,8 +60,8 @@ class Model(FolderEncoder):
         packed: the same model for packed batches; None if the library runs the model, with padding.
 
     Attributes:
-        modules, packed: see above.
-        reader: tokenizes texts for the model; None if the first module is not a transformer.
+        modules, packed: the arguments.
+        reader: the reader that tokenizes texts for the model; None if the first module is not a transformer.
     """
 
     def __init__(
@@ -192,7 +192,10 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return the model for packed batches; None for a static model, or, with a warning, if packing is not supported."""
+    """Return the same model for packed batches.
+
+    Return None for a static model, which needs no padding. Warn and return None if packing is not supported.
+    """
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
     try:

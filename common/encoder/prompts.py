@@ -12,7 +12,8 @@ has the prompt that a method of sentence-transformers 6 uses:
     other       encode             the model's default prompt
 
 The library documents `passage` and `corpus` as further names for the prompt of documents. But it never uses prompts of
-these names, since it gives every model a prompt `document`, which may be empty. `Prompts.unused` warns of such a model.
+these names, since it gives every model a prompt `document`, which may be empty. `Prompts.unused` warns about a model
+whose prompt for documents has only such a name.
 """
 
 from collections.abc import Mapping, Sequence

@@ -77,7 +77,7 @@ class LibraryReader(TokenReader):
             return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
-        """Reset the settings of the tokenizer that the library changes whenever it tokenizes."""
+        """Undo the changes that the library makes to the tokenizer's settings whenever it tokenizes."""
         super()._set_up()
         if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Return the same as `read`, tokenized by sentence-transformers."""
+        """Tokenize texts with sentence-transformers, and return the tokens as `read` does."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1
@@ -113,7 +113,7 @@ class LibraryReader(TokenReader):
         return Tokens(whole.values, whole.lengths.astype(np.int32), lengths > self.limit, prompt_tokens)
 
     def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
-        """Return the number of ids of each text, (len(texts),), with these options of transformers' tokenizer."""
+        """Return the number of ids of each text, (len(texts),), from transformers' tokenizer with these options."""
         if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
         ids = self._transformer.tokenizer(

@@ -4,8 +4,8 @@
     `Normalize` follows -> the first `truncate_dim` dimensions
 
 Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The embeddings
-agree with the library's `encode` to 1e-5. `reads` decides whether this module can load a folder with a module
-`StaticEmbedding`; if not, e.g. because of further modules or a dtype other than float32, `common.encoder.library` does.
+agree with the library's `encode` to 1e-5. `reads` tells which folders this module can load. `common.encoder.library`
+loads all others, e.g. a folder with further modules, or with weights that are not float32.
 """
 
 from collections.abc import Iterator, Sequence

@@ -46,7 +46,7 @@ def embed(
     """Return the embeddings of texts, and whether each text was truncated.
 
     Args:
-        reader: tokenizes the texts for the model.
+        reader: the reader that tokenizes texts for the model.
         prompt: the prompt to put before each text.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         progress: whether to show a progress bar.
@@ -83,9 +83,9 @@ def embed_windows(
 
 
 class Window:
-    """A window of n texts whose embeddings are being computed on the device; creating an instance starts this.
+    """The computation of the embeddings of a window of n texts, which starts when an instance is created.
 
-    On a CPU, the embeddings are already computed when the instance exists.
+    On a CPU, the computation is also complete when the instance has been created.
 
     Args:
         tokens: the token ids of the texts.
