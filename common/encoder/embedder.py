@@ -81,14 +81,14 @@ class Embedder:
 
         Args:
             texts: at least one text.
-            keep: whether to remember new embeddings for later calls. False is for a corpus that is embedded only once,
-                so that memory does not hold its embeddings twice. If there is a cache, new embeddings are remembered
-                anyway.
+            keep: whether to remember new embeddings for later calls. Pass False for a corpus that is embedded only
+                once, so that memory does not hold its embeddings twice. If the cache accepts new embeddings, they are
+                remembered anyway.
 
         Raises:
             ValueError: the encoder did not return one row per text.
         """
-        blocks, rows = self.known(texts, keep)
+        blocks, rows = self.embed_missing(texts, keep)
         embeddings = _gathered(blocks, np.array([rows[text] for text in texts]))
         self._watch(len(set(texts)), embeddings)
         return embeddings
@@ -105,7 +105,9 @@ class Embedder:
         if different == 1 or different < FEW * min(num_texts, len(sample)):
             self.constant = (num_texts, different)
 
-    def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
+    def embed_missing(
+        self, texts: Iterable[str], keep: bool = True
+    ) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
         """Embed the texts that have no embedding yet, neither in memory nor in the cache.
 
         Args:
@@ -133,7 +135,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return warnings about embeddings that are not finite, zero or nearly constant, and the cache's warnings."""
+        """Return warnings about embeddings that are not finite, all zeros or nearly constant, and about the cache."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
