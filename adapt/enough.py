@@ -72,7 +72,7 @@ def num_first(options: Adapt, most: int) -> int:
 
 
 def check_kept(options: Adapt) -> None:
-    """Raise UsageError if the first records lack a field of --keep-fields, or if the field cannot be kept.
+    """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
 
     Without this check, the problem would be reported only after training, by the command that keeps the fields. If the
     inputs cannot be read, do nothing, since an earlier command reports that.

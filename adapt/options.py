@@ -178,7 +178,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def kept(self) -> tuple[str, ...]:
-        """The fields that search results show: from `--keep-fields`, or else the inputs' fields with usual names."""
+        """The fields that search results show: from `--keep-fields`, or else the inputs' title, id and link."""
         from clearspan.adapt.fields import find_kept
 
         if self.keep_fields:

@@ -1,8 +1,7 @@
 """Limits on the memory that a process keeps: glibc's malloc thresholds, and oneDNN's cache of compiled kernels.
 
 By default, glibc requests each large block of memory from the system (`mmap`), and returns the block when it is freed.
-Each image or training step then gets pages that are touched for the first time, which costs tens of thousands of page
-faults.
+Each image or training step then touches new pages of memory, which costs tens of thousands of page faults.
 """
 
 import ctypes

@@ -64,7 +64,7 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
 
     Args:
         key: the option or recipe key that sets the precision, for messages.
-        off: the words with which the user sets the precision to fp32, for messages.
+        off: the option or setting by which the user chooses fp32, for messages.
 
     Raises:
         ValueError: the precision is not one of PRECISIONS.

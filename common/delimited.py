@@ -131,7 +131,7 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line of a file that comes in parts, and every later line that contains a quote."""
+    """Yield the first line of a file that is read in parts, and every later line that contains a quote."""
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

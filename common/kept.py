@@ -90,7 +90,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 def _is_kept(path: Path) -> bool:
     """Return whether a cached file matches its record, the JSON file beside it; warn if either is damaged.
 
-    A file without a record does not count: the process that wrote the file was killed before it wrote the record.
+    If there is no record, return False: the process that wrote the file was killed before it wrote the record.
     """
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():

@@ -1,4 +1,4 @@
-"""Parse the numbers that users type strictly, and suggest a known name for a mistyped name."""
+"""Strict parsing of numbers that users type, and suggestion of a known name for a mistyped name."""
 
 import difflib
 import math

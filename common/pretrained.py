@@ -150,7 +150,7 @@ def first_position(model: PreTrainedModel) -> int:
 
 
 def max_tokens(model: PreTrainedModel) -> int | None:
-    """Return the most tokens of a sequence that a model has positions for; None if there is no limit."""
+    """Return the largest number of tokens in a sequence that a model has positions for; None if there is no limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:  # XLNet's configuration holds -1
         return None

@@ -27,7 +27,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
-    """Progress bar of tqdm that stays on the screen, unless it is inside another bar.
+    """A tqdm progress bar that stays on the screen, unless it is inside another bar.
 
     If stderr is not a terminal, the bar is printed as a line every LONG_S seconds, and not at all for shorter work.
 

@@ -96,7 +96,7 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
 
 
 def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of the `depth` highest scores, highest first, (depth,) int64, or (n,) if `depth` exceeds n.
+    """Return the indices of the `depth` highest scores, highest first, as int64; of fewer scores, all indices.
 
     Scores are compared after rounding to `DECIMALS` decimals. Among equal scores, the text with the higher id ranks
     first, as in trec_eval. So the order of the texts in the collection, where relevant texts may come first, has no

@@ -1,12 +1,12 @@
 """Integrity of files: size and sha256 of a file, and files that carry the hash of their own content.
 
-    record -> seal -> {..., "sha256": hash of the other fields} -> unseal -> the same record, or a ValueError
-                                                                   record -> build -> a dataclass, or a ValueError
-    bytes -> seal_bytes -> the bytes, then their hash -> unseal_bytes -> the same bytes, or a ValueError
+    record -> seal -> JSON with a field "sha256", the hash of the other fields -> unseal -> record, or a ValueError
+    record -> build -> an instance of a dataclass, or a ValueError
+    bytes -> seal_bytes -> the bytes, followed by their hash -> unseal_bytes -> the bytes, or a ValueError
 
 A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a canonical
 form (sorted keys, no spaces), so the file may be reformatted. A user may edit a record and seal it again, so `build`
-validates the types of the fields. It does so without pydantic, so that Beam workers need not import it.
+validates the types of the fields. It does not use pydantic, which Beam workers would have to import.
 """
 
 import dataclasses

@@ -49,5 +49,5 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return a new name for a vocabulary entry; no text matches it, since texts are split at the space in it."""
+    """Return a new name for a vocabulary entry; texts are split at the space in it, so no text matches the name."""
     return f" \0 {token}"

@@ -25,7 +25,7 @@ IN_FLIGHT = 2
 
 
 class Running(Protocol):
-    """A window whose embeddings are being computed."""
+    """A window of texts whose embeddings are being computed."""
 
     def result(self) -> Embedded:
         """Wait for the embeddings, and return them in the order of the texts."""

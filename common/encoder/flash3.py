@@ -21,10 +21,11 @@ def activate(device: torch.device, dropout: float) -> str:
     """Switch this process to FlashAttention 3 if the GPU, torch and the installed packages support it.
 
     Args:
-        dropout: the highest dropout rate of attention weights in this process; above 0, nothing is switched.
+        dropout: the highest dropout rate of attention weights in this process; if it is above 0, nothing changes.
 
     Returns:
-        A message for the user: FlashAttention 3 is used, or is installed but cannot be used; "" in all other cases.
+        A message for the user that FlashAttention 3 is used, or that it is installed and cannot be used; "" in all
+        other cases.
     """
     choose = getattr(torch.nn.attention, "activate_flash_attention_impl", None)  # torch 2.11
     if dropout or choose is None or device.type != "cuda" or importlib.util.find_spec(MODULE) is None:

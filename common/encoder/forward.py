@@ -24,7 +24,7 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
 
     Args:
         base: a transformers base model whose attention is `PACKED_ATTENTION`.
-        positions: the position id of each token, as the model counts positions, (1, T).
+        positions: the model's position id for each token, (1, T).
     """
     hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
     return hidden

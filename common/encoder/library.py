@@ -2,8 +2,8 @@
 
     folder -> settings checked -> SentenceTransformer -> weights checked -> PackedModel -> Model.encode(texts)
 
-The embeddings are equal to those of the library's `encode`, but are computed without padding (`common.encoder.packed`).
-A model that does not support this is run by the library itself, with a warning.
+The embeddings agree with the library's `encode`, but are computed without padding (`common.encoder.packed`). A model
+that does not support this is run by the library itself, with a warning.
 
 A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
 trained on. The library would read it as the special token. This module does so only if a prompt of the model spells out

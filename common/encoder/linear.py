@@ -27,7 +27,10 @@ ONEDNN = _is_available()
 
 
 class Linear(nn.Linear):
-    """A linear layer that shares the weights of another layer; oneDNN runs it in fp32 on a CPU, otherwise torch."""
+    """A linear layer that shares the weights of another layer.
+
+    In fp32 on a CPU, it calls oneDNN's function; otherwise it is torch's layer.
+    """
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)

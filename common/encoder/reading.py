@@ -113,7 +113,7 @@ class LibraryReader(TokenReader):
         return Tokens(whole.values, whole.lengths.astype(np.int32), lengths > self.limit, prompt_tokens)
 
     def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
-        """Return the number of ids of each text, (len(texts),), from transformers' tokenizer with these options."""
+        """Return the number of ids of each text, (len(texts),); `options` are arguments of transformers' tokenizer."""
         if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
         ids = self._transformer.tokenizer(
