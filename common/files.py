@@ -79,7 +79,7 @@ def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator
 
 
 def temporary_name(name: str = "") -> str:
-    """Return a new temporary name for a file or folder that will be called `name`."""
+    """Return a new temporary name for a file or folder that will be renamed to `name`."""
     return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
 
 

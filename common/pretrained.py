@@ -93,7 +93,7 @@ def load_model(
 
 
 def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], uses_pooler: bool) -> list[str]:
-    """Return the names of the newly initialized weights outside the base model.
+    """Check the loaded weights; return the names of the newly initialized weights outside the base model.
 
     Args:
         info: transformers' `output_loading_info`.

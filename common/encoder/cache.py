@@ -101,7 +101,7 @@ class Cache:
         self._entries = unsorted[self._order]
 
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
-        """Return the entries of a `.hashes.npy` file and the rows of its `.rows.npy`; None if they cannot be used."""
+        """Read a `.hashes.npy` file and the `.rows.npy` beside it; return None if one of them cannot be used."""
         try:
             entries, rows = _read(path)
             if rows.shape[1] == self._dim:
@@ -199,7 +199,7 @@ def _keys(entries: Entries) -> NDArray[np.uint32]:
 
 
 def _read(path: Path) -> tuple[Entries, Rows]:
-    """Return the entries (n,) of a `.hashes.npy` file, and the memory-mapped rows (n, dim) of its `.rows.npy`.
+    """Return the content of a `.hashes.npy` file, (n,), and of the `.rows.npy` beside it, (n, dim), memory-mapped.
 
     Raises:
         OSError: a file cannot be read.

@@ -108,7 +108,10 @@ class Model(FolderEncoder):
         return stream.embed_windows(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Compute `FolderEncoder.similarity` on the model's device."""
+        """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
+
+        It is computed on the model's device; see `FolderEncoder.similarity`.
+        """
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
         return np.asarray(scores.cpu().numpy(), np.float32)

@@ -15,7 +15,7 @@ PRIVATE = "_linear_pointwise"
 
 
 def _is_available() -> bool:
-    """Return whether this is an x86 CPU, and torch has oneDNN's function with the arguments that `Linear` passes."""
+    """Return whether `Linear` can call oneDNN's function: torch must have it with these arguments, on an x86 CPU."""
     call = getattr(torch.ops.mkldnn, PRIVATE, None)
     if call is None or platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False

@@ -39,7 +39,7 @@ class Encoder(ABC):
     def fingerprint(self) -> str | None:
         """Hash of everything that affects an embedding, which is the key of the cache on disk.
 
-        None if everything cannot be known, as for a Python function; embeddings are then not cached.
+        None for a model whose hash cannot be computed, such as a Python function; its embeddings are not cached.
         """
 
     def cache_key(self, prompt: str) -> str | None:
@@ -225,7 +225,7 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Compute what `embed` returns; an exception of any type is allowed, since `embed` makes it an EncoderError."""
+        """Compute what `embed` returns. It may raise any exception, which `embed` turns into an EncoderError."""
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:

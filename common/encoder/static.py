@@ -132,7 +132,10 @@ class StaticEncoder(FolderEncoder):
         return means
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Compute `FolderEncoder.similarity` without torch."""
+        """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
+
+        See `FolderEncoder.similarity`.
+        """
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
 
