@@ -138,7 +138,15 @@ def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
 def choose(
     num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
 ) -> Choice:
-    """Choose a recipe by the number of texts, their median number of tokens, and the model, unless `recipe` is set."""
+    """Choose a recipe by the texts and the model.
+
+    Args:
+        num_texts: the number of texts.
+        median_tokens: the median of the texts' numbers of tokens.
+        is_static: whether the model to train is a static encoder.
+        has_titles: whether the texts have titles.
+        recipe: the recipe that the user chose, which is returned; None to choose a recipe.
+    """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
         lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"

@@ -193,7 +193,7 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return a part of each text's hash, (n,); the row's checksum includes it, to detect the row of another text."""
+    """Return the key that the checksum of each row includes (`kept.checksums`), (n,): a part of the text's hash."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 

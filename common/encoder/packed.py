@@ -138,8 +138,8 @@ class PackedModel:
         Args:
             ids: the token ids of all texts, special tokens included, one text after the other, on the device.
             lengths: the number of ids of each text, (n,), on the host.
-            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt. If the model's
-                pooling excludes the prompt, it leaves them out.
+            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt, for a pooling that
+                excludes the prompt.
         """
         return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
