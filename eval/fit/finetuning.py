@@ -79,7 +79,7 @@ def transformer_folder(folder: Path) -> Path | None:
     return modules[0].folder if modules[0].kind == "Transformer" else None
 
 
-def trainer_device(device: str) -> bool:
+def is_trainer_device(device: str) -> bool:
     """Return whether transformers' Trainer can run on a device.
 
     The Trainer runs on the CPU or on the first GPU, and cannot be given another device.

@@ -104,12 +104,12 @@ class GlueTask:
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Imported here because torch takes seconds to import.
-        from clearspan.eval.fit.finetuning import FinetuningSettings, trainer_device, transformer_folder
+        from clearspan.eval.fit.finetuning import FinetuningSettings, is_trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
             raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
-        if not trainer_device(run.device):
+        if not is_trainer_device(run.device):
             raise UnscoredError(
                 f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
