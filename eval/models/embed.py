@@ -32,5 +32,5 @@ class EmbeddingSimilarity(embedder.Embedder, Similarity):
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Return subset -> the cosine of each of its n pairs, (n,) float64."""
         # A single call for the whole task, since the encoder batches by length within a call.
-        self.known(text for left, right in subsets.values() for text in [*left, *right])
+        self.embed_missing(text for left, right in subsets.values() for text in [*left, *right])
         return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}
