@@ -116,8 +116,8 @@ def read(path: Path) -> HeldOutTexts:
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
     """
-    texts = _of_dataset(path, training_part(path)) if path.is_dir() else _of_file(path)
-    return _collected(texts, LIMIT)
+    texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
+    return _collection_of(texts, LIMIT)
 
 
 def read_all(path: Path) -> dict[str, HeldOutTexts]:
@@ -134,11 +134,11 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
     """
     if not path.is_dir():
         return {"": read(path)}
-    texts = _of_dataset(path, training_part(path))
-    by_suffix = {"": _collected(texts, LIMIT)}
+    texts = _texts_of_dataset(path, training_part(path))
+    by_suffix = {"": _collection_of(texts, LIMIT)}
     if texts.are_pairs:
         with contextlib.suppress(DataError):  # too few documents are long enough
-            by_suffix["/passages"] = _collected(texts, LIMIT, passages=True)
+            by_suffix["/passages"] = _collection_of(texts, LIMIT, passages=True)
     return by_suffix
 
 
@@ -162,10 +162,10 @@ def read_dataset(
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
     """
-    return _collected(_of_dataset(folder, training, most_ranked), limit, picking)
+    return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
 
 
-def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
+def _texts_of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
     """Return the texts of a held-out part in `folder`, and of the dataset in `training`, unless that is None."""
     part = DatasetTexts(folder, most_ranked)
     held = lowest(part)
@@ -180,7 +180,7 @@ def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: in
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 
 
-def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
+def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
     """Make a collection from the texts.
 
     Args:
@@ -308,7 +308,7 @@ def is_of_picking_half(text: str) -> bool:
     return bool(same_text.digest(text)[0] & 1)
 
 
-def _of_file(path: Path) -> _Texts:
+def _texts_of_file(path: Path) -> _Texts:
     """Return the texts of a jsonl or csv file. Its records have a field `text` and, in all of them or none, `title`.
 
     The id of a text is the hash of its fields.

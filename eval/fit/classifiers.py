@@ -162,11 +162,11 @@ def fit(
             cohort = _Cohort(classifiers, y, [splits[member] for member in members], settings, seed, drawn)
             cohort.run(fits, np.array(members), bar)
 
-        _each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
+        _train_each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
     return fits
 
 
-def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
+def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
     """Call `train` for each cohort. On a CPU, each thread trains a cohort of its own.
 
     The matrix products of a cohort are too small to be divided among threads.

@@ -43,12 +43,12 @@ class Lexical(Similarity):
 
     Args:
         name: the name of the baseline, a key of BASELINES.
-        of: function that splits a text into the words that BM25 compares. The baselines `bow` and `tfidf` ignore it.
+        split: function that splits a text into the words that BM25 compares. The baselines `bow` and `tfidf` ignore it.
     """
 
-    def __init__(self, name: str, of: WordFunction = PLAIN) -> None:
+    def __init__(self, name: str, split: WordFunction = PLAIN) -> None:
         self.name = name
-        self._of = of
+        self._split = split
         self.measure = "BM25 score" if name == "bm25" else "cosine"
         self.settings = {"fitted_on": "this task's texts"}
 
@@ -83,9 +83,9 @@ class Lexical(Similarity):
         return similarities
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
-        if not any((self._of if self.name == "bm25" else words)(text) for text in documents):
+        if not any((self._split if self.name == "bm25" else words)(text) for text in documents):
             raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
-        return _bm25(documents, self._of) if self.name == "bm25" else BASELINES[self.name](documents)
+        return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
@@ -97,10 +97,10 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
     return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
 
 
-def _bm25(documents: Sequence[str], of: WordFunction = PLAIN) -> _Fitted:
+def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
     """Fit vectors whose dot products are BM25's scores: word counts of queries, and word weights of documents."""
-    index = BM25.of(documents, words=of)
-    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, of), index.weights.tocsr())
+    index = BM25.of(documents, words=split)
+    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, split), index.weights.tocsr())
 
 
 BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {

@@ -86,11 +86,11 @@ def sentence(summary: ScoreSummary) -> str:
     if not tasks:
         return ""
     if len(summary.scored) == 1:
-        return _of_one(summary, tasks)
-    return _of_task(summary, tasks[0]) if len(tasks) == 1 else _of_tasks(summary, tasks)
+        return _sentence_on_one_model(summary, tasks)
+    return _sentence_on_one_task(summary, tasks[0]) if len(tasks) == 1 else _sentence_on_tasks(summary, tasks)
 
 
-def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
+def _sentence_on_one_model(summary: ScoreSummary, tasks: list[str]) -> str:
     (name,) = summary.names
     if len(tasks) == 1:
         bar = _bars(summary, tasks[0])[0]
@@ -102,14 +102,14 @@ def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
         averages = summary.scored[0].results.averages
         means = [f"{each} {_value(averages[each]['value'])} ({summary.coverage(each)})" for each in summary.averages]
         return f"{name}: average {', '.join(means)}."
-    bars = [bar for bar in _of_model(summary, tasks) if math.isfinite(bar.value)]
+    bars = [bar for bar in _bars_of_tasks(summary, tasks) if math.isfinite(bar.value)]
     if not bars:
         return f"{name}: every score of {counted(len(tasks), 'task')} is undefined."
     worst, best = (f"{_value(bar.value)} ({bar.name})" for bar in (bars[-1], bars[0]))
     return f"{name}: {counted(len(tasks), 'task')}, from {worst} to {best}."
 
 
-def _of_task(summary: ScoreSummary, task: str) -> str:
+def _sentence_on_one_task(summary: ScoreSummary, task: str) -> str:
     """Return the sentence that compares several models on one task."""
     metric = metric_name(summary.main(task))
     pair = compared(summary, task)
@@ -135,7 +135,7 @@ def _of_task(summary: ScoreSummary, task: str) -> str:
     )
 
 
-def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
+def _sentence_on_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
     """Return the sentence that compares several models on several tasks."""
     pairs = {task: pair for task in tasks if (pair := compared(summary, task))}
     wins = Counter(pair.best.results.model for pair in pairs.values())
@@ -202,7 +202,7 @@ def _bars(summary: ScoreSummary, task: str) -> list[ScoreBar]:
     return best_first(bars, in_percent(main))
 
 
-def _of_model(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
+def _bars_of_tasks(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
     """Return a bar for each task, with the main score of the only model, best first."""
     return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
 
@@ -230,7 +230,7 @@ def score_figures(summary: ScoreSummary) -> list[Bars]:
         families = dict.fromkeys(summary.families.values())
         of = {family: [task for task in tasks if summary.families[task] == family] for family in families}
         return [
-            Bars(_of_model(summary, each), _unit(summary, each), heading(family) if len(of) > 1 else "")
+            Bars(_bars_of_tasks(summary, each), _unit(summary, each), heading(family) if len(of) > 1 else "")
             for family, each in of.items()
             if all(in_percent(summary.main(task)) for task in each)
         ]
@@ -299,13 +299,13 @@ def examples(summary: ScoreSummary, task: str) -> list[Table]:
     names = pair.best.results.model, pair.other.results.model
     gains = [_reciprocal(a) - _reciprocal(b) for a, b in zip(best, other, strict=True)]
     tables = []
-    for word, index in (("wins", _most(gains)), ("loses", _most([-gain for gain in gains]))):
+    for word, index in (("wins", _index_of_largest(gains)), ("loses", _index_of_largest([-gain for gain in gains]))):
         if index is not None:
             tables.append(_example(f"{names[0]} {word}", names, best[index], other[index]))
     return tables
 
 
-def _most(gains: list[float]) -> int | None:
+def _index_of_largest(gains: list[float]) -> int | None:
     """Return the index of the largest gain, or of the first one if several are equal; None if no gain is above 0."""
     index = max(range(len(gains)), key=gains.__getitem__, default=None)
     return index if index is not None and gains[index] > 0 else None

@@ -118,7 +118,7 @@ class ScoreSummary:
             partial = [
                 ((_coverage(each), *each["missing"]), scored) for each, scored in of_models if each and each["missing"]
             ]
-            for (coverage, *missing), models in self._together(partial).items():
+            for (coverage, *missing), models in self._models_by_item(partial).items():
                 reason = f"so not comparable with published averages (missing: {', '.join(missing)})"
                 yield f"average {average}{f' of {models}' if models else ''}: {coverage}, {reason}"
 
@@ -128,7 +128,9 @@ class ScoreSummary:
 
         If a task was not skipped for this reason for all models, the reason starts with the names of the models.
         """
-        reasons = self._together((item, scored) for scored in self.scored for item in scored.results.skipped.items())
+        reasons = self._models_by_item(
+            (item, scored) for scored in self.scored for item in scored.results.skipped.items()
+        )
         return [(task, f"{models}: {reason}" if models else reason) for (task, reason), models in reasons.items()]
 
     @property
@@ -137,10 +139,10 @@ class ScoreSummary:
 
         If not all models have a warning, it starts with the names of the models.
         """
-        warnings = self._together((text, scored) for scored in self.scored for text in scored.results.warnings)
+        warnings = self._models_by_item((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
-    def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
+    def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
         """Return item -> the names of the models that have it, as one text; "" if all models have it.
 
         Args:
