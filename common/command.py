@@ -19,9 +19,7 @@ A field whose type is a dataclass of options adds the options of that dataclass 
 commands of which the first word of a command line chooses one.
 """
 
-import argparse
 import sys
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,23 +218,22 @@ class Group:
                 return self.load(words[0])
             except PluginError as error:
                 self.parser(prog).error(str(error))
+        # Help, or an error in the first word, ends here; if it goes on, an option stands before the command's name.
         given, rest = self.parser(prog).parse_known_args(words)
-        refused: argparse.ArgumentParser = given.parser
-        assert isinstance(refused, Parser)
-        refused.error(refused.unknown(rest or words))  # a word stands before the name of the command
+        parser: Parser = given.parser
+        parser.error(parser.unknown(rest or words))
 
 
 def epilog(examples: Sequence[str], notes: str = "") -> str:
-    """Return the text below the options in a help: a list of examples, and notes."""
+    """Return the text below the options in the help: a list of examples, and notes."""
     lines = [line for example in examples for line in example.strip().splitlines()]
-    number = sum(not line.startswith(" ") for line in lines)
-    heading = "example:" if number == 1 else "examples:"
-    listed = f"{heading}\n{textwrap.indent(chr(10).join(lines), '  ')}\n" if lines else ""
-    return "\n".join(filter(None, [listed, notes.strip()]))
+    is_one = sum(not line.startswith(" ") for line in lines) == 1
+    listed = ["example:" if is_one else "examples:", *(f"  {line}" for line in lines), ""] if lines else []
+    return "\n".join([*listed, notes.strip()])
 
 
 def running(module: str) -> str:
-    """Return the words that run a module, or the program of which it is the main module."""
+    """Return the words that run a module: `python -m MODULE`, or `python FILE` if it was started by its file."""
     if module == "__main__":
         spec = sys.modules[module].__spec__
         if spec is None:

@@ -1,7 +1,7 @@
 """Base classes of the commands of `pipelines`: how they report errors, and how they take options of Beam.
 
     clearspan documents --input a.jsonl --output data --runner=FlinkRunner
-                        └── options of the command ─────┘ └ option of Beam ┘
+                        └── options of the command ─┘ └─ option of Beam ─┘
 
 An option that the command does not have is taken for an option of Beam. If Beam does not have the option either, it is
 an error.
@@ -28,7 +28,7 @@ class BeamOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineCommand(Command):
-    """A command of `pipelines`."""
+    """A command of `pipelines`. A user who stops it is told to run it again: it continues where it stopped."""
 
     error_prefix: ClassVar[str] = "pipelines"
     expected: ClassVar[Errors] = EXPECTED
