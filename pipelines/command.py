@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from clearspan.common.command import Command, Errors
 from clearspan.common.options import Flag, Options
-from clearspan.pipelines.errors import EXPECTED
+from clearspan.pipelines.errors import EXPECTED, PREFIX
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.shards import storage
 
@@ -30,7 +30,7 @@ class BeamOptions(Options):
 class PipelineCommand(Command):
     """A command of `pipelines`. A user who stops it is told to run it again: it continues where it stopped."""
 
-    error_prefix: ClassVar[str] = "pipelines"
+    error_prefix: ClassVar[str] = PREFIX
     expected: ClassVar[Errors] = EXPECTED
     remedy: ClassVar[str] = "run the same command again to continue"  # worker processes end with this one
 

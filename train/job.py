@@ -32,7 +32,7 @@ from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.engine.loop import Trainer, total_steps
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, join_ranks
-from clearspan.train.engine.signals import leave_to_rank_0
+from clearspan.train.engine.signals import PREFIX, leave_to_rank_0
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
@@ -197,5 +197,5 @@ def failed(problem: str, code: int = 1) -> int:
     """Report the problem that ended the run, if any, after giving rank 0 time to report; return the exit code."""
     leave_to_rank_0()
     if problem:
-        report(Failure("train", problem, code))
+        report(Failure(PREFIX, problem, code))
     return code

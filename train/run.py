@@ -22,6 +22,7 @@ from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
 from clearspan.common.options import Flag  # noqa: E402
+from clearspan.train.engine.signals import PREFIX  # noqa: E402
 
 EXAMPLE = """
 clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -38,7 +39,7 @@ class Training(Command):
     """The command `train`, as each rank has it."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
-    error_prefix: ClassVar[str] = "train"
+    error_prefix: ClassVar[str] = PREFIX
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = child_commands.continue_with(
