@@ -1,4 +1,4 @@
-"""One rank's part of a run, from the recipe to the exported model: what `train.run` starts once its options are parsed.
+"""One rank's part of a training run, from the recipe to the exported model. `train.run` parses the options.
 
 recipe -> datasets, learner, feed, held-out examples -> output folder -> Trainer -> OUTPUT/model
 
@@ -51,10 +51,10 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 
 @contextlib.contextmanager
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check and lock the run's folder, and save the resolved recipe and a record of the run's inputs in it; yield
-    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+    """Check and lock the run's folder, and save the recipe and a record of the run's inputs in it.
 
-    A dry run makes the same checks, but neither makes the folder nor writes to it.
+    Yield whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over. A
+    dry run makes the same checks, but does not create the folder or write to it.
 
     Raises:
         RecipeError: see `run_folder.check`.
@@ -75,7 +75,11 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
 
 
 def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
-    """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
+    """Return lines for the user about the encoder, the datasets, the objectives and the held-out examples.
+
+    Args:
+        total: number of steps of the run.
+    """
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
@@ -194,7 +198,11 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
 
 
 def failed(problem: str, code: int = 1) -> int:
-    """Report the problem that ended the run, if any, after giving rank 0 time to report; return the exit code."""
+    """Report the problem that ended the run, after giving rank 0 time to report; return the exit code.
+
+    Args:
+        problem: one line for the user; "" if another rank reports the problem.
+    """
     leave_to_rank_0()
     if problem:
         report(Failure(PREFIX, problem, code))

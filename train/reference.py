@@ -3,7 +3,7 @@
     train/recipes, train/sweeps (their first comments) + the options' dataclasses ─┐
                                          reference_page.md, the sentences between ─┴─> docs/recipes.md
 
-The meaning of a key is its entry under "Args:" in its dataclass's docstring; its type, range and default are those of
+The meaning of a key is its entry under "Args:" in the docstring of its dataclass. Its type, range and default come from
 the field.
 """
 

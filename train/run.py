@@ -36,7 +36,7 @@ DRY_RUN = "print the recipe, its parameters, device, data, token budget and memo
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Command):
-    """The command `train`, as each rank has it."""
+    """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
     error_prefix: ClassVar[str] = PREFIX
@@ -65,8 +65,8 @@ class Training(Command):
     def run(self) -> Result:
         """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
 
-        What a run reports (its notes, its end, a failure) only one rank prints, and only once all ranks agree. So
-        `train.job` prints it, and the result holds the exit code alone.
+        The ranks agree which of them prints a message (notes, the end of the run, a failure). `train.job` prints it as
+        long as they are connected, and the result holds only the exit code.
         """
         if self.list:
             return catalog()
@@ -80,14 +80,14 @@ class Training(Command):
 
 
 def catalog() -> Result:
-    """Return the list of recipes."""
+    """Return the list of recipes, for `--list`."""
     from clearspan.train import reference
 
     return Printed(reference.catalog())
 
 
 def words(options: Training) -> list[str]:
-    """Return the command line of the options."""
+    """Return the words of a command line that set these options."""
     switches = {"resume": options.resume, "dry_run": options.dry_run, "quiet": options.quiet}
     return [*child_commands.words({"recipe": options.recipe, **switches}), *options.overrides]
 
