@@ -52,7 +52,7 @@ clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptCommand(Adapt, Command):
-    """The command `adapt`."""
+    """The command `adapt`: trains a model on texts, and delivers the system that searches them best."""
 
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE

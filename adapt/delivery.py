@@ -1,4 +1,4 @@
-"""Deliver the winner: DIR/model, DIR/search.json, the report, the lines of the verdict and the result of the command.
+"""Deliver the winner: write DIR/model, DIR/search.json and the report, and print the verdict.
 
 The model is copied before the collection is embedded with it. If a later call adds questions and another model wins,
 the old copy is replaced together with its vectors.
@@ -44,7 +44,7 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 
 
 def copy(model: Path, folder: Path) -> None:
-    """Copy a model folder to `folder`, unless the copy is there already; first move a different copy out of the way."""
+    """Copy a model folder to `folder`, unless the copy is there already. A copy that differs is moved away."""
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
 
@@ -64,7 +64,7 @@ def copy(model: Path, folder: Path) -> None:
 
 
 def announce(outcome: Outcome) -> None:
-    """Print the verdict, which the user need not wait for until the collection is embedded."""
+    """Print the verdict at once, because embedding the collection, which follows, may take long."""
     for line in report.lines(outcome.verdict, outcome.other, shutil.get_terminal_size((100, 24)).columns):
         terminal.say(line)
 

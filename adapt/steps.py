@@ -71,7 +71,9 @@ def title(step: Step, options: Adapt) -> str:
 
 
 def steps(options: Adapt) -> Iterator[Step]:
-    """Yield the steps up to the verdict, in order; the command of the training depends on the output of earlier steps.
+    """Yield the steps up to the verdict, in order.
+
+    Run each step before the next one is requested: the command of the training depends on the output of earlier steps.
 
     Raises:
         DataError: the dataset of the texts, once it is written, has too few held-out texts.
@@ -192,7 +194,7 @@ def embedding(options: Adapt) -> Step:
 
 
 def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
-    """Return the words of the command line of a command that reads the texts without their titles."""
+    """Return the command line of `vocabulary` or `embed`, which read the texts without their titles."""
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     if options.titles:
         line["text_field"] = options.titles[1]
@@ -207,7 +209,7 @@ def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:
 
 
 def prompts_in_words(options: Adapt) -> str:
-    """Return a phrase on the prompts that training puts before titles and texts, for a model that has prompts."""
+    """Return a phrase that says which prompts training puts before titles and texts; for a model with prompts."""
     prompts = options.prompts
     if options.starts:
         return "no prompts, since a static encoder has none"

@@ -1,7 +1,7 @@
 """The command `clearspan COMMAND ...`: every step from raw data to a model, its scores and its vectors.
 
-A command's module is imported when the command is named: help takes a fraction of a second, and a Beam worker's image
-needs no torch. `python -m clearspan` is the same command. `common.catalog` lists the commands.
+`common.catalog` lists the commands. Only the module of the named command is imported. So `--help` takes a fraction of a
+second, and the image of a Beam worker needs no torch. `python -m clearspan` is the same command.
 """
 
 import argparse
@@ -19,7 +19,7 @@ EPILOG = """`clearspan COMMAND --help` explains a command's options. COMMAND can
 
 
 def parser(prog: str) -> terminal.Parser:
-    """Return the parser of the command's name."""
+    """Return the parser of the first word, the name of a command."""
     lines = [f"  {name:<12}{entry.summary}" for name, entry in COMMANDS.items()]
     title = "Every step from raw data to a model, its scores and its vectors."
     description = "\n".join([title, "", "commands, in the order in which they are needed:", *lines])
@@ -47,7 +47,11 @@ def dispatch(words: list[str], prog: str) -> int:
 
 
 def run_own(words: list[str], prog: str) -> int:
-    """Run a command from outside this package: a `Command` that the first word names, or that of a kind of dataset."""
+    """Run a command from outside this package; return its exit code.
+
+    Args:
+        words: the command line. Its first word, `module:name`, names a `Command` or a kind of dataset.
+    """
     from clearspan.common import plugins
     from clearspan.common.command import Command
 

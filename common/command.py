@@ -1,10 +1,10 @@
-"""Commands: one object each, which the command line, Python and other commands call alike.
+"""Commands. Each is one class, which the command line, Python and other commands use in the same way.
 
 A command declares its options as fields, and does its work in `run`:
 
     @dataclass(frozen=True, kw_only=True)
     class Compare(Command):
-        "The command `compare`."
+        "The command `compare`: tests which differences between two evaluations exceed noise."
 
         example: ClassVar[str] = "clearspan compare runs/a runs/b"
         expected: ClassVar[Errors] = (DataError, OSError)
@@ -12,16 +12,14 @@ A command declares its options as fields, and does its work in `run`:
 
         def run(self) -> Result: ...
 
-    Compare(a=folder).run()             from Python: options checked, a `Result`
-    Compare.main(["runs/a"])            from a command line: text or JSON is printed, the exit code returned
+    Compare(a=folder).run()             from Python: checks the options, and returns a `Result`
+    Compare.main(["runs/a"])            from a command line: prints text or JSON, and returns the exit code
 
-A field whose type is a dataclass of options adds the options of that dataclass (`common.options`). A `Group` is several
-commands of which the first word of a command line chooses one.
+A field whose type is a dataclass of options adds the options of that dataclass (`common.options`). In a `Group` of
+commands, the first word of a command line chooses the command.
 """
 
-import argparse
 import sys
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,8 +40,9 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
-        code: the exit code: 0, or another number if the work failed although there is a result.
-        failure: the reason for the failure, one line for the user; "" if there is none, or if it was already reported.
+        code: the exit code: 0, or another number if the work failed but there is something to print.
+        failure: the reason for the failure, one line for the user; "" if there is no failure, or if its reason was
+            already reported.
     """
 
     code: int = 0
@@ -54,7 +53,7 @@ class Result(ABC):
         """Return the text; "" if the command has already printed everything."""
 
     def to_json(self) -> str:
-        """Return the JSON; by default, the text."""
+        """Return the result as JSON; for a command without an option `json`, return its text."""
         return str(self)
 
 
@@ -80,11 +79,12 @@ class Command(Options, ABC):
 
     Attributes:
         summary: one line for a list of commands.
-        description: the text above the options in the help; "" stands for the summary, or for the docstring of the
-            command's module if there is no summary.
-        example: command lines that show the use, one below the other. An indented line continues the one above it.
+        description: the text above the options in the help. If it is "", the help shows the summary; if that is "" too,
+            the docstring of the command's module.
+        example: one or more command lines for the help, separated by newlines. An indented line continues the line
+            above it.
         notes: the text below the examples in the help.
-        usage: the options in the usage line of the help, e.g. "--recipe NAME [options]"; "" stands for a list of all.
+        usage: the options in the usage line of the help, e.g. "--recipe NAME [options]"; "" to list all options.
         prog: the words that run the command's module; "" stands for `python -m MODULE`.
         error_prefix: the beginning of error lines; "" stands for the words with which the command was called.
         expected: types of exceptions that mean that the work failed; the user sees each exception as one line.
@@ -168,13 +168,13 @@ class Command(Options, ABC):
 
 @dataclass(frozen=True)
 class Group:
-    """Commands of which the first word of a command line chooses one, as in `clearspan shards ls DIR`.
+    """Commands among which the first word of a command line chooses, such as `ls` in `clearspan shards ls DIR`.
 
     Attributes:
         commands: the commands by name.
         prog: the words that run the module; the usage line begins with them.
         description: the text above the list of commands in the help.
-        examples: command lines below the list of commands, as `Command.example`.
+        examples: command lines for the help, each in the form of `Command.example`.
         notes: the text below the examples.
         load: function that returns the command for a first word of the form `module:name`, and raises `PluginError` if
             there is none; None if the group has no commands from outside.
@@ -194,11 +194,11 @@ class Group:
         return terminal.run(prog, lambda: self._named(words, prog).main(words[1:], f"{prog} {words[0]}"), (OSError,))
 
     def parsed(self, words: Sequence[str]) -> Command:
-        """Return the command that a command line names, with its options."""
+        """Return the command that a command line names, with the options of the command line."""
         return self._named(words, self.prog).parsed(words[1:], f"{self.prog} {words[0]}")
 
     def parser(self, prog: str) -> Parser:
-        """Return the parser of all commands, for the help and for errors in the first word.
+        """Return the parser of all commands. It prints the help of the group, and reports a first word that is wrong.
 
         Args:
             prog: the words with which the group is called.
@@ -220,23 +220,22 @@ class Group:
                 return self.load(words[0])
             except PluginError as error:
                 self.parser(prog).error(str(error))
+        # Help, or an error in the first word, ends here; if it goes on, an option stands before the command's name.
         given, rest = self.parser(prog).parse_known_args(words)
-        refused: argparse.ArgumentParser = given.parser
-        assert isinstance(refused, Parser)
-        refused.error(refused.unknown(rest or words))  # a word stands before the name of the command
+        parser: Parser = given.parser
+        parser.error(parser.unknown(rest or words))
 
 
 def epilog(examples: Sequence[str], notes: str = "") -> str:
-    """Return the text below the options in a help: a list of examples, and notes."""
+    """Return the text below the options in the help: a list of examples, and notes."""
     lines = [line for example in examples for line in example.strip().splitlines()]
-    number = sum(not line.startswith(" ") for line in lines)
-    heading = "example:" if number == 1 else "examples:"
-    listed = f"{heading}\n{textwrap.indent(chr(10).join(lines), '  ')}\n" if lines else ""
-    return "\n".join(filter(None, [listed, notes.strip()]))
+    is_one = sum(not line.startswith(" ") for line in lines) == 1
+    listed = ["example:" if is_one else "examples:", *(f"  {line}" for line in lines), ""] if lines else []
+    return "\n".join([*listed, notes.strip()])
 
 
 def running(module: str) -> str:
-    """Return the words that run a module, or the program of which it is the main module."""
+    """Return the words that run a module: `python -m MODULE`, or `python FILE` if it was started by its file."""
     if module == "__main__":
         spec = sys.modules[module].__spec__
         if spec is None:

@@ -42,17 +42,25 @@ def version() -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control and direction characters, so that data cannot steer the terminal; characters in `keep` stay."""
+    """Escape control and direction characters, so that data cannot steer the terminal.
+
+    Args:
+        keep: characters that are not escaped.
+    """
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def visible(text: str) -> str:
-    """Return `printable` text of several lines: newlines and tabs stay."""
+    """Escape control and direction characters except newlines and tabs (see `printable`)."""
     return printable(text, keep="\n\t")
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """Return an error's message in one line that cannot steer the terminal, cut after `limit` characters."""
+    """Return an error's message as one line, with escapes as in `visible`.
+
+    Args:
+        limit: number of characters after which the line is cut; None for no limit.
+    """
     text = visible(" ".join(str(error).split())) or type(error).__name__
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
@@ -62,7 +70,7 @@ class UsageError(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser of a command: an error is one line and suggests the option or choice most similar to a typo.
+    """Argument parser of a command. An error is one line; for a typo it suggests the most similar option or choice.
 
     `whole_number` parses `type=int` and `finite_number` parses `type=float`. Options cannot be abbreviated, since a new
     option would change what an abbreviation means. Description and epilog are shown as written.
@@ -95,7 +103,7 @@ class Parser(argparse.ArgumentParser):
             self.error(str(error))
 
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
-        """Return the error message for one or more unknown words.
+        """Return the error message for words of a command line that this parser does not know; it names one of them.
 
         Args:
             others: known options that this parser does not have, for suggestions.
@@ -111,7 +119,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
 
-        argparse reports a mistyped required option only as missing: the message then names the mistyped word too.
+        If a required option is mistyped, argparse only reports that it is missing. The line also names the mistyped
+        word.
         """
         if message.startswith(UNRECOGNIZED):
             message = self.unknown(message.removeprefix(UNRECOGNIZED).split())
@@ -150,7 +159,7 @@ class OutputClosedError(Exception):
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print `visible` text to stdout.
+    """Print a text to stdout, with escapes as in `visible`.
 
     Raises:
         OutputClosedError: the reader closed stdout.
@@ -188,13 +197,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
 
 
 def notice(text: str) -> None:
-    """Print a message that is not the command's result: work continues if the reader closed stdout."""
+    """Print a message on the way to the result. If the reader closed stdout, the work goes on without it."""
     with contextlib.suppress(OutputClosedError):
         say(text)
 
 
 def warn(text: str) -> None:
-    """Print `visible` text to stderr."""
+    """Print a text to stderr, with escapes as in `visible`."""
     print(visible(text), file=sys.stderr)
 
 
@@ -203,13 +212,13 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line.
+    """Let SIGINT and SIGTERM end the process at once. Of the ranks of a training, only rank 0 prints a line.
 
     No exception is raised, since other code might catch it.
 
     Args:
-        name: the command's name.
-        remedy: advice for the user, the end of the line.
+        name: the beginning of the line.
+        remedy: the end of the line: advice for the user.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -225,7 +234,7 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 
 
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """End the process with exit code 1 because of a signal; rank 0 prints a line."""
+    """End the process with exit code 1 because of a signal. Of the ranks of a training, only rank 0 prints a line."""
     if os.environ.get("RANK", "0") == "0":
         report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}"))
     os._exit(1)
@@ -237,7 +246,7 @@ def run(
     expected: tuple[type[Exception], ...] = (),
     remedy: str = "",
 ) -> int:
-    """Parse the options of a command and run it; return its exit code.
+    """Run the work of a command; return its exit code.
 
     An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
     other expected exceptions. A reader that closes stdout is no error. Characters that the terminal's encoding lacks
@@ -252,6 +261,8 @@ def run(
     Processes that the work starts import nothing from the working folder (`common.working_folder`).
 
     Args:
+        name: the beginning of error lines.
+        work: parses the command line, does the work, prints the result, and returns the exit code.
         expected: types of exceptions that mean that the work failed.
         remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
             the process at once.

@@ -94,13 +94,13 @@ class EvalResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(EvalOptions, Command):
-    """The command `eval`."""
+    """The command `eval`: scores models on tasks, and writes results and report."""
 
     description: ClassVar[str] = _DESCRIPTION
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 
     def run(self) -> EvalResult:
-        """Evaluate the models; the exit code is 1 if data is truncated and `--allow-missing` is not given."""
+        """Evaluate the models. The exit code is 1 if a data file lacks rows and `--allow-missing` is not given."""
         try:
             # Keeps text that a library or the model's own code prints out of the results.
             with contextlib.redirect_stdout(sys.stderr):

@@ -1,10 +1,11 @@
 """The command `clearspan compare A B`: test which differences between two models exceed noise.
 
-    A, B: results.json + examples.npz ──> per task and metric: paired bootstrap over the task's examples ──> Holm's
-    correction over all of them ──> table
+    A, B: results.json + examples.npz ──> for each metric of each task: paired bootstrap over the task's examples
+    ──> p-values, corrected by Holm's method for the number of comparisons ──> table
 
-Pairing matters: two models err on the same hard examples, so a difference can be significant where the two intervals
-overlap. Resampling tasks would answer another question: whether the difference would occur on other tasks.
+Pairing matters: two models err on the same hard examples, so a difference can be significant although the intervals of
+the two scores overlap. Resampling tasks would answer another question: whether the difference would occur on other
+tasks.
 
 Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
 """
@@ -176,7 +177,7 @@ def _settings_notes(a: Results, b: Results) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(Command):
-    """The command `compare`."""
+    """The command `compare`: tests which differences between two evaluations exceed noise."""
 
     example: ClassVar[str] = _EXAMPLE
     notes: ClassVar[str] = _NOTES
@@ -188,7 +189,7 @@ class Compare(Command):
     quiet: Quiet = False
 
     def run(self) -> Comparison:
-        """Return the differences."""
+        """Return the differences between the two evaluations."""
         return compare_folders(self.a, self.b, progress=not self.quiet)
 
 

@@ -1,4 +1,4 @@
-"""Options of `clearspan eval`, checked."""
+"""Options of `clearspan eval`, and their checks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +113,7 @@ class EvalOptions(Options):
 
     @property
     def models(self) -> dict[str, str]:
-        """Name -> the spec that `eval.models.load` takes."""
+        """Name of a model in the results -> the value of `--model`."""
         return dict(zip(self.names, self.model, strict=True))
 
     @property

@@ -54,7 +54,11 @@ OWN = ("pairs", queries.NAME)
 
 
 class EvaluationError(Exception):
-    """The evaluation failed; the message is for the user, in one line. `skipped`: task -> why it was not scored."""
+    """The evaluation failed. The message is one line for the user.
+
+    Attributes:
+        skipped: name of a task -> the reason why it was not scored.
+    """
 
     def __init__(self, message: str, skipped: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -140,7 +144,13 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
 
 
 class _Tasks(NamedTuple):
-    """The tasks of a request; task -> its family; task -> the reason why it is skipped."""
+    """Tasks to score.
+
+    Attributes:
+        tasks: the tasks whose data is there.
+        families: name of a task -> the word of `--tasks` that chose it.
+        skipped: name of a task -> the reason why it is skipped.
+    """
 
     tasks: list[Task]
     families: dict[str, str]
@@ -186,10 +196,10 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning that names the tasks whose files differ from the published files; no score would reveal it.
+    """Return a warning that names the tasks whose files differ from the published files; no warning if all are equal.
 
     Args:
-        known: task -> its files, compared with the known copies.
+        known: name of a task -> its files, compared with the published files.
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     shown = {task: [each[0], "..."] if len(each) > 1 else each for task, each in remarks.items()}
@@ -256,7 +266,7 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
 
 
 def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
-    """Score the tasks; return task -> scores, and add scores and skipped tasks to `results`."""
+    """Return the scores of each task by its name. Scores and skipped tasks are also added to `results`."""
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:

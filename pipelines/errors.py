@@ -18,6 +18,8 @@ from clearspan.common.terminal import one_line
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import ShardError
 
+PREFIX = "pipelines"
+"""The beginning of error lines, whichever command of `pipelines` runs."""
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
 

@@ -1,15 +1,16 @@
-"""The driver of a run: makes the plan, claims the output folder, runs Beam on the remaining units, reports.
+"""Make a dataset: plan the work units, claim the output folder, run Beam on the units that remain, summarize.
 
-    output folder          action
-    missing or empty       start
-    same plan              continue with the units that have no result, or whose shards are missing
-    same plan, finished    nothing
-    other plan             error, unless no shard was written under it
-    anything else          error
+What a run does depends on what the output folder holds:
 
-A run starts in an empty folder, so every file with a name from its plan was written by the run itself; a different file
-is never overwritten or removed (`units.ownership`). Only one run at a time writes to a local folder: a second run
-fails. An input that has changed since a unit read it is an error (`units.changes`).
+    nothing                   start
+    same plan, unfinished     process the units that have no result, or whose shards are missing
+    same plan, finished       nothing
+    other plan                an error, unless no shard was written under that plan
+    anything else             an error
+
+A run starts in an empty folder, so the files with names from its plan are its own. It never overwrites or removes
+another file (`units.ownership`). Only one run at a time writes to a local folder: a second run fails. It is an error if
+an input has changed since a unit read it (`units.changes`).
 """
 
 import contextlib
@@ -85,8 +86,9 @@ class DatasetSummary(Result):
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:
-        num_units, input_bytes, records, seconds: the work of this run; 0 if the dataset was already finished.
-        sums: further counts of the kind.
+        num_units, input_bytes, records, seconds: the size and the duration of this run's work; 0 if the dataset was
+            already finished.
+        sums: further counts, which depend on the kind of dataset.
         encodings, recoded: the files that are not UTF-8 (see `Counts`).
         remarks: lines for the user about the dataset.
         changes: with --update, the numbers of texts that were added, removed and kept.
@@ -213,7 +215,10 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
 
 
 def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
-    """Make a dataset, or finish it; return None if Beam's options only request a description of the job.
+    """Make a dataset, or finish a dataset that an earlier run began.
+
+    Returns:
+        None if Beam's options only request a description of the job, such as a Dataflow template.
 
     Raises:
         PipelineError, OSError: the dataset cannot be made; the message says why and what to do.
@@ -320,7 +325,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
 
 
 def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
-    """Check that inputs were not modified during the run, for workers on other machines, which cannot check it.
+    """Check that no input was modified during the run; workers on other machines cannot check this.
 
     Raises:
         InputChangedError: an input has changed; the manifests are removed.

@@ -1,11 +1,11 @@
 """`clearspan vocabulary`: learn a tokenizer from a corpus.
 
-    inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
+    inputs -> texts, as for a dataset of texts -> text.byte_level_bpe -> a new folder
 
-The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json, as a dataset
-does, the tokenizer and, written last, summary.json with the hashes of its files: the same command on it reads nothing
-and says so, one with other inputs or options is refused, and so is an input that was edited since. A tokenizer that is
-not what was written is learned again.
+The folder stays empty until the tokenizer is learned. Then it gets plan.json, the files of the tokenizer and, last,
+summary.json with the hashes of these files. If the same command is run again, it reads nothing and says so. A command
+with other inputs or options on this folder is refused, and so is an input that was edited since. If a file of the
+tokenizer has changed, the tokenizer is learned again.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ PIECE_BYTES = 16_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vocabulary(TextReading, CorpusOptions, StoreCommand):
-    """The command `vocabulary`."""
+    """The command `vocabulary`: learns a tokenizer from texts."""
 
     output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
     size: Annotated[int, Flag("number of ids", "N")] = 32000
@@ -70,7 +70,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
 
     @property
     def shaping(self) -> dict[str, Any]:
-        """The options that shape the tokenizer, for its fingerprint."""
+        """The options on which the tokenizer depends, for its fingerprint."""
         apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json", "beam")
         options = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
         encoding = options.pop("encoding")
@@ -111,9 +111,15 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
 
 @dataclasses.dataclass
 class TokenizerSummary(Result):
-    """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8.
+    """Summary of a tokenizer, and of the texts from which it was learned.
 
-    `is_new` is False if an earlier run had learned it.
+    Attributes:
+        ids: number of the tokenizer's ids.
+        read, texts, empty, bad: numbers of records: read; with a text; with an empty text; that cannot be read.
+        text_bytes: size of the texts in UTF-8.
+        bad_examples: (place, reason) of some bad records.
+        encodings, recoded: the files that are not UTF-8 (see `Counts`).
+        is_new: False if an earlier run learned the tokenizer.
     """
 
     output: str
@@ -142,7 +148,7 @@ class TokenizerSummary(Result):
 
 
 def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is lost or changed."""
+    """Return the summary that an earlier run with this plan wrote; None if the tokenizer is missing or has changed."""
     try:
         record = unseal((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")
@@ -153,7 +159,7 @@ def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
 
 
 def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -> Iterator[str]:
-    """Yield the texts of a plan; count each record, and the bytes of the texts.
+    """Yield the texts of a plan's only unit; count each record, and the bytes of the texts, in `tally`.
 
     Args:
         contents: list to which the `readers.identity` of each piece is added.

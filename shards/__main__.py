@@ -48,7 +48,7 @@ class OfDataset(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Ls(OfDataset):
-    """The command `shards ls`."""
+    """The command `shards ls`: summarizes a dataset."""
 
     summary: ClassVar[str] = "Print a summary."
 
@@ -59,7 +59,7 @@ class Ls(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(OfDataset):
-    """The command `shards verify`."""
+    """The command `shards verify`: reads and checks all files of a dataset."""
 
     summary: ClassVar[str] = "Read and check everything; exit with 1 if there are problems."
 
@@ -74,7 +74,7 @@ class Verify(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Cat(OfDataset):
-    """The command `shards cat`."""
+    """The command `shards cat`: prints examples of a dataset."""
 
     summary: ClassVar[str] = "Print examples as text."
 
@@ -106,7 +106,7 @@ class Cat(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetExport(OfDataset):
-    """The command `shards export`."""
+    """The command `shards export`: writes a dataset as Parquet files."""
 
     summary: ClassVar[str] = "Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."
 
@@ -151,7 +151,7 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield each pipeline option that is set, by its name in the fingerprint: "min_tokens 2048", "taken.files 9"."""
+    """Yield the name and the value of each option that is set, e.g. "min_tokens 2048"; "taken.files 9" if nested."""
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own
@@ -161,7 +161,7 @@ def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the first `limit` examples as (values by column, names of the columns of token ids)."""
+    """Yield the first `limit` examples: the values by column, and the names of the columns that hold token ids."""
     for batch in dataset:
         part = batch.slice(0, limit)
         for values in zip(*map(_values, part), strict=True):
@@ -206,7 +206,7 @@ COMMANDS = Group(
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "") -> int:
-    """Run the command line without Beam's log, which repeats the errors that Beam raises; return the exit code."""
+    """Run the command line; return the exit code. Logging is disabled, since Beam logs the errors that it raises."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,7 +1,9 @@
 """Train on one or more devices: `clearspan train`, DeepSpeed's launcher with this package's trainer.
 
---num_accelerators 2 ...           options of the launcher
---recipe NAME --resume key=value   options of `train.run`, which the launcher starts once for each device
+The command takes the options of both:
+
+    --num_accelerators 2 ...           options of the launcher
+    --recipe NAME --resume key=value   options of `train.run`, which the launcher starts once for each device
 """
 
 import contextlib
@@ -27,14 +29,14 @@ LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
 DEVICES = "devices to use on each machine, the first N (default: all)"
 LOG_LEVEL = "what the launcher prints: debug, info, warning, error or critical (default)"
 
-Text = Annotated[str | None, Flag("", "VALUE")]
-Number = Annotated[int | None, Flag("", "VALUE")]
-Switch = Annotated[bool, Flag("")]
+_Text = Annotated[str | None, Flag("", "VALUE")]
+_Number = Annotated[int | None, Flag("", "VALUE")]
+_Switch = Annotated[bool, Flag("")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherOptions(Options):
-    """Options of DeepSpeed's launcher."""
+    """Options of DeepSpeed's launcher. An option without help means what `deepspeed --help` says."""
 
     heading: ClassVar[str] = "the launcher's options (`deepspeed --help` explains all of them)"
     underscores: ClassVar[bool] = True
@@ -45,21 +47,21 @@ class LauncherOptions(Options):
     exclude_devices: Annotated[str | None, Flag("devices not to use, in the same form", "VALUE")] = None
     hostfile: Annotated[str | None, Flag("file with the machines, one line 'NODE slots=N' each", "VALUE")] = None
     num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
-    node_rank: Number = None
-    master_addr: Text = None
-    master_port: Number = None
-    launcher: Text = None
-    launcher_args: Text = None
-    ssh_port: Number = None
-    venv_script: Text = None
-    bind_core_list: Text = None
+    node_rank: _Number = None
+    master_addr: _Text = None
+    master_port: _Number = None
+    launcher: _Text = None
+    launcher_args: _Text = None
+    ssh_port: _Number = None
+    venv_script: _Text = None
+    bind_core_list: _Text = None
     enable_each_rank_log: Annotated[str | None, Flag("folder for a log file of each rank", "VALUE")] = None
     log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
-    bind_cores_to_rank: Switch = False
-    no_ssh: Switch = False
-    no_ssh_check: Switch = False
-    force_multi: Switch = False
-    save_pid: Switch = False
+    bind_cores_to_rank: _Switch = False
+    no_ssh: _Switch = False
+    no_ssh_check: _Switch = False
+    force_multi: _Switch = False
+    save_pid: _Switch = False
 
     def words(self) -> list[str]:
         """Return the words of the launcher's command line that set these options."""
@@ -75,7 +77,7 @@ class Train(run.Training):
 
     description: ClassVar[str] = str(run.__doc__)
     usage: ClassVar[str] = "--recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
-    prog: ClassVar[str] = ""
+    prog: ClassVar[str] = ""  # `python -m MODULE`, unlike `Training`
     expected: ClassVar[Errors] = (ValueError, RuntimeError, OSError)
     remedy: ClassVar[str] = "run it again"
 

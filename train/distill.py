@@ -35,7 +35,7 @@ RANDOM = "of them random, which keep apart words that the encoder embeds alike"
 
 @dataclass(frozen=True, kw_only=True)
 class Distill(Command):
-    """The command `distill`."""
+    """The command `distill`: makes a static encoder without training."""
 
     error_prefix: ClassVar[str] = "distill"
     example: ClassVar[str] = EXAMPLE
@@ -69,7 +69,7 @@ class Distill(Command):
 
     @property
     def source(self) -> str:
-        """The name of the option that gives the encoder or the tokenizer."""
+        """The option that was given: `--model` or `--tokenizer`."""
         return flag("--model" if self.model else "--tokenizer")
 
     @property

@@ -20,6 +20,7 @@ sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).p
 from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
+from clearspan.train.engine.signals import PREFIX  # noqa: E402
 from clearspan.train.request import TrainOptions  # noqa: E402
 
 EXAMPLE = """
@@ -31,10 +32,10 @@ clearspan train --recipe declutr-base data.text.path=data/train output=runs/try 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(TrainOptions, Command):
-    """The command `train`, as each rank has it."""
+    """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
-    error_prefix: ClassVar[str] = "train"
+    error_prefix: ClassVar[str] = PREFIX
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = child_commands.continue_with(
@@ -44,8 +45,8 @@ class Training(TrainOptions, Command):
     def run(self) -> Result:
         """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
 
-        What a run reports (its notes, its end, a failure) only one rank prints, and only once all ranks agree. So
-        `train.job` prints it, and the result holds the exit code alone.
+        The ranks agree which of them prints a message (notes, the end of the run, a failure). `train.job` prints it as
+        long as they are connected, and the result holds only the exit code.
         """
         if self.list:
             return catalog()
@@ -59,7 +60,7 @@ class Training(TrainOptions, Command):
 
 
 def catalog() -> Result:
-    """Return the list of recipes."""
+    """Return the list of recipes, for `--list`."""
     from clearspan.train import reference
 
     return Printed(reference.catalog())

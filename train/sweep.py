@@ -22,13 +22,13 @@ clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_ancho
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand(Sweep, Command):
-    """The command `sweep`."""
+    """The command `sweep`: trains a grid of runs, and compares them."""
 
     error_prefix: ClassVar[str] = "sweep"
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Run the sweep, and say which run begins; return the table. The exit code is 1 if a run failed."""
+        """Train and score the runs; print a line when a run begins. The exit code is 1 if a run failed."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
         from clearspan.train.sweeps.running import sweep
 

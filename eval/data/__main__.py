@@ -26,7 +26,7 @@ senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Command):
-    """The command `data`."""
+    """The command `data`: checks evaluation data."""
 
     example: ClassVar[str] = _EXAMPLE
     notes: ClassVar[str] = _NOTES
@@ -37,7 +37,7 @@ class Data(Command):
     json: Json = False
 
     def run(self) -> Result:
-        """Return what data is there and whole; exit code 1 if some is not whole."""
+        """Check each data set. The exit code is 1 if one that is there has damaged or missing files."""
         findings = check(self.data)
         code = int(any(finding.state == "not whole" for finding in findings))
         return Printed(_text(findings), json_text([_record(finding) for finding in findings]), code)

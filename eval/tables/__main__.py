@@ -29,7 +29,7 @@ figures: the report of --tasks retrieval shows those of your models.
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(Command):
-    """The command `tables`."""
+    """The command `tables`: prints a paper's table with rows for your own models."""
 
     example: ClassVar[str] = _EXAMPLE
     notes: ClassVar[str] = _NOTES

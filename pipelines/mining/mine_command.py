@@ -4,8 +4,9 @@
                              └──> BM25 ──────────────────> the texts with its words ─────────┴─> without those that
     may be right (margins, equal texts, texts of rows with the same title) ──> negatives ──> a dataset of triplets
 
-The output has the ids, texts and positives of the source, and takes its place in training. Held-out texts are never
-read: its `validation/` is copied. Options and margins are those of sentence-transformers' `mine_hard_negatives`.
+The output has the ids, texts and positives of the source dataset, and replaces it in training. Held-out texts are never
+read: `validation/` of the source is copied. Options and margins mean the same as in sentence-transformers'
+`mine_hard_negatives`.
 """
 
 import dataclasses
@@ -57,7 +58,7 @@ AMONG = "search among this many texts, chosen by their hashes (default: all)"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(ChoiceOptions, StoreCommand):
-    """The command `mine`."""
+    """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
     summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
@@ -100,7 +101,7 @@ class Mine(ChoiceOptions, StoreCommand):
         return Prompts.read(Path(self.model)) if self.model else Prompts()
 
     def run(self) -> "MiningSummary":
-        """Mine, or finish what an earlier run began.
+        """Mine the negatives, or finish the work of an earlier run.
 
         Raises:
             PipelineError, OSError: negatives cannot be mined; the message says why and what to do.
@@ -149,7 +150,7 @@ class Mine(ChoiceOptions, StoreCommand):
             )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
-        """Return the fingerprint of the output: the source's fingerprint, and all that determines the negatives."""
+        """Return the fingerprint of the output: the source's fingerprint, and everything that affects the negatives."""
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
         part = held_out.find(self.folder)
@@ -179,7 +180,7 @@ class Mine(ChoiceOptions, StoreCommand):
         return self.prompts.sides(self.prompt_name)
 
     def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
-        """Return the miner of a source's rows; add a warning to `warnings` for each fault of the embeddings."""
+        """Return the miner of a source's rows. Warnings about the embeddings are added to `warnings`."""
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
         if self.model is None:
@@ -227,9 +228,10 @@ def _sha256(folder: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MiningSummary(Result):
-    """Result of a run.
+    """Summary of mined negatives.
 
     Attributes:
+        figures: counts of rows and negatives, and sums of their scores.
         wanted: the number of negatives that a row should have.
         num_texts: number of distinct texts of the source; None if nothing was left to do.
         num_shared: number of rows that share their title with another row; None if nothing was left to do.

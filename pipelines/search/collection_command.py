@@ -18,7 +18,7 @@ STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionCommand(StoreCommand):
-    """A command that searches collections; the options name them, their model and the device."""
+    """Base class of `search` and `serve`."""
 
     folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None

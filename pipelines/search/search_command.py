@@ -2,7 +2,7 @@
 
     queries -> vectors, by the model that made the dataset -> exact search (`collection`), or an index -> hits
 
-The vectors of queries are those of sentence-transformers' `encode_query`: the model's prompt of queries is before each.
+Queries are embedded as by sentence-transformers' `encode_query`: with the model's query prompt before each query.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ BESIDE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search(CollectionCommand):
-    """The command `search`."""
+    """The command `search`: finds the texts of collections that are nearest to queries."""
 
     summary: ClassVar[str] = COMMANDS["search"].summary
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
@@ -129,11 +129,12 @@ class SearchResults(Result):
     """Hits of each query, best first.
 
     Attributes:
-        answers: ranks of the right texts, if queries name some.
-        weight: the model's weight beside BM25.
-        compute: where queries were embedded; None: they were not.
-        prompt: the prompt before each query; vectors_prompt: that before each text of the dataset.
-        unused: a line on a prompt that was not used.
+        answers: the ranks of the right texts; None if no query names its right text.
+        weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
+        compute: device and precision with which queries were embedded; None if they were not embedded.
+        prompt: the prompt before each query.
+        vectors_prompt: the prompt before each text when the dataset was made.
+        unused: a warning that the model has a query prompt that was not used; "" if there is nothing to warn about.
     """
 
     folders: Sequence[str]
@@ -181,7 +182,7 @@ class SearchResults(Result):
         return "\n".join(lines)
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out, and a kept field of ids is the id."""
+        """Return a table of hits. A column without any value is left out."""
         if not hits:
             return "  no hit"
         names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))

@@ -1,6 +1,6 @@
 """`clearspan serve`: a page on this machine, and a JSON API, to search a collection.
 
-collection (opened and searched once, so that everything is loaded) -> address -> requests, until Ctrl-C
+The collection is opened and searched once, so that everything is loaded before the address of the page is printed.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ HOST = "address to listen on; any other than 127.0.0.1 lets other machines read 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serve(CollectionCommand):
-    """The command `serve`."""
+    """The command `serve`: serves a page and a JSON API that search collections."""
 
     summary: ClassVar[str] = COMMANDS["serve"].summary
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
@@ -55,7 +55,7 @@ class Serve(CollectionCommand):
 
 @dataclasses.dataclass(frozen=True)
 class Ended(Result):
-    """The server was stopped."""
+    """Result of `clearspan serve`, once the server has ended: the number of queries that it answered."""
 
     num_searches: int
 

@@ -1,10 +1,11 @@
-"""Grids of runs: the combinations of a recipe's keys that a sweep trains, the names of the runs, the command's options.
+"""Grids of runs: the combinations of values of recipe keys that a sweep trains; the options of `clearspan sweep`.
 
     --grid KEY=A,B               an axis: runs with A, runs with B
     --grid "KEY=A,B;OTHER=C,D"   an axis whose keys vary together: runs with A and C, runs with B and D
-    train/sweeps/NAME.yaml       a recipe and its axes, such as those of a paper's figure
+    train/sweeps/NAME.yaml       a recipe and its axes, e.g. the axes of a paper's figure
 
-The key `recipe` names the run's recipe. A run has one value of every axis; the last axis varies fastest.
+An axis may vary the key `recipe`, too. There is a run for each combination of one point from each axis; the last axis
+varies fastest.
 """
 
 import dataclasses
@@ -33,7 +34,12 @@ Axis = dict[str, list[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """A run of the grid: the name of its folder, and its values of the axes' keys, written as in an override."""
+    """A run of the grid.
+
+    Attributes:
+        name: the name of the run's folder.
+        settings: recipe key -> the run's value of it, written as on the command line.
+    """
 
     name: str
     settings: dict[str, str]
@@ -49,7 +55,7 @@ class Grid:
 
     Args:
         grid: the axes.
-        recipe: the recipe of all runs; "": an axis has the key `recipe`.
+        recipe: the recipe of all runs; "" if an axis varies the recipe.
         tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
         score: the average over tasks in the first column of the table.
     """
@@ -96,7 +102,7 @@ class Grid:
 
 
 def _points(axis: Axis) -> list[dict[str, str]]:
-    """Return the points of an axis: mappings with one value for each of its keys."""
+    """Return the points of an axis: for each point, key -> value."""
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
         raise RecipeError(f"a grid's keys that vary together need as many values each, found {counts or 'none'}")
@@ -110,13 +116,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def slug(value: str) -> str:
-    """Return a value as a part of a folder's name; a value that must be changed, such as a path, gets a hash."""
+    """Return a value as a part of a folder's name. If the value has other characters, e.g. a path, a hash is added."""
     word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
     return value if word == value else f"{word.strip('-')}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
 
 def as_text(value: Any) -> str:
-    """Return a value in the form of an override, normalized so that 5e-5 and 0.00005 give the same run."""
+    """Return a value as on the command line, normalized so that 5e-5 and 0.00005 give the same run."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):

@@ -2,8 +2,8 @@
 
     options -> runs -> load every recipe -> for each run: train or resume, evaluate -> table
 
-A run is scored by `clearspan eval` on the sweep's tasks, if --data is given, and by its best dev score; without either,
-by its last logged losses. Losses are not ranked if the runs differ in data, batch size or objectives
+A run is scored by `clearspan eval` on the sweep's tasks if --data is given, and by its best dev score if it has one. If
+it has neither, its last logged losses are listed. Losses do not rank runs that differ in data, batch size or objectives
 (`train.sweeps.report`).
 """
 
@@ -45,7 +45,7 @@ Scores = dict[str, float]
 
 
 def requested(options: Sweep) -> tuple[Grid, list[str]]:
-    """Return the sweep that a command line describes, and the recipe keys that it sets for all runs.
+    """Return the grid that the options describe, and `key=value` of the recipe keys that they set for all runs.
 
     Raises:
         RecipeError: options, or the data of the tasks, cannot work.
@@ -115,7 +115,7 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
 
 
 def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
-    """Evaluate a finished run, unless it has been evaluated; return the path of the results on the sweep's tasks.
+    """Evaluate a finished run, unless it has been evaluated already; return the path of its results.json.
 
     Raises:
         CommandError, UsageError: the evaluation failed.
@@ -136,9 +136,14 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
 
 
 def scores_of(run: Path, scored: Path, score: str) -> Scores:
-    """Return a run's scores, the score that ranks runs first.
+    """Return a run's scores, or its last logged losses if it has no scores.
 
-    An average over only some of its tasks is named "incomplete". Without scores, return the last logged losses.
+    If an average lacks some of its tasks, ", incomplete" is added to its name.
+
+    Args:
+        run: the folder of the run.
+        scored: the path of its results.json, which is missing if the run was not evaluated.
+        score: the average that comes first and ranks the runs; "" if the sweep names none.
     """
     scores: Scores = {}
     if scored.is_file():
@@ -164,7 +169,7 @@ def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the runs' metrics without losses: losses of runs with different settings cannot be compared."""
+    """Return the runs' metrics without losses, because losses of runs with different settings cannot be compared."""
     return {
         run: {name: value for name, value in figures.items() if not report.is_loss(name)}
         for run, figures in by_run.items()
@@ -172,7 +177,7 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
 
 
 def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
-    """Return a table's headings and rows: each run's name, its values of the grid's keys, and its metrics as text."""
+    """Return the table as rows of text, headings first. A row has the run's name, its grid values and its metrics."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
     rows = [
@@ -183,13 +188,13 @@ def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) ->
 
 
 def printed(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for the terminal, without the names of the runs, which only repeat the grid's values."""
+    """Return the table for the terminal, without the column of run names, which only repeat the grid values."""
     short = short_names(rows[0])
     return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return whether a sweep wrote this table: each row is one of these runs, or a run in a folder beside the table."""
+    """Return whether a sweep wrote this table: each row is named in `names`, or has a run's folder beside the table."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}
@@ -203,9 +208,10 @@ class SweepResult(Result):
     """Result of a sweep.
 
     Attributes:
-        rows: the table with its headings first: name of the run, its values of the grid's keys, its scores as text.
-        lines: the outcome in words and bars, and remarks.
-        table, page: the files with the table and with the report.
+        rows: the table as rows of text, headings first: the run's name, its grid values and its metrics.
+        lines: the outcome in words and as bars, and remarks.
+        table: the path of the table, table.csv.
+        page: the path of the report.
     """
 
     rows: Sequence[Sequence[str]]
@@ -220,9 +226,9 @@ class SweepResult(Result):
 
 
 def sweep(options: Sweep) -> Result:
-    """Train and evaluate the runs that are not finished, and write table and report; with `dry_run`, list the runs.
+    """Train and evaluate the runs that are not finished, and write the table and the report.
 
-    The result is a failure if a run failed.
+    With `dry_run`, only list the runs. If a run fails, the other runs continue, and the result has exit code 1.
 
     Raises:
         RecipeError: a run's recipe or its folder cannot work.
