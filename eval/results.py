@@ -235,7 +235,7 @@ def check(path: Path) -> None:
 
 
 def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
-    """Return task -> score -> examples from the `examples.npz` of an evaluation.
+    """Return the examples of each score of each task, from the `examples.npz` of an evaluation.
 
     Args:
         evaluation: an evaluation that `read` returned.
@@ -252,7 +252,7 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
 
 
 def _examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Return task -> score -> examples from a file.
+    """Return the examples of each score of each task, from the `examples.npz` at `path`.
 
     Raises:
         DataError: the file is malformed.

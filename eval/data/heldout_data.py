@@ -313,9 +313,10 @@ def is_of_picking_half(text: str) -> bool:
 
 
 def _texts_of_file(path: Path) -> _Texts:
-    """Return the texts of a jsonl or csv file. Its records have a field `text` and, in all of them or none, `title`.
+    """Return the texts of a jsonl or csv file.
 
-    The id of a text is the hash of its fields.
+    The records have the field `text`. If the first record also has the field `title`, all records must have it. The id
+    of a text is the hash of its fields.
 
     Raises:
         DataError: the file is malformed, or the records have different fields.

@@ -168,7 +168,7 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return word -> synonyms, from the file that the recipe names, or else from the shards.
+    """Return the synonyms of each word, from the file that the recipe names, or else from the shards.
 
     Raises:
         ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
