@@ -114,7 +114,7 @@ def read(path: Path) -> HeldOutTexts:
         path: the folder of a held-out part, or the file.
 
     Raises:
-        DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
     """
     texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
     return _collection_of(texts, LIMIT)
@@ -160,7 +160,7 @@ def read_dataset(
             shards, which is faster than to sample all shards.
 
     Raises:
-        DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset is malformed, or has too few texts of at least 8 words.
     """
     return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
 

@@ -41,7 +41,8 @@ class RetrievalSet:
             int64; that document is not ranked for the query. None if no query is a document.
         candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
             ranked for each query.
-        num_dropped: the number of queries that were left out, because all or none of their candidates are relevant.
+        num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
+            their candidates are relevant.
         names: the ids of the documents, which break ties between equal scores; None to break ties by the hashes of the
             texts.
     """
