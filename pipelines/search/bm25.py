@@ -56,7 +56,7 @@ class Index:
             return cls(path, words, texts.num_rows)
 
     def scores(self, queries: Sequence[str]) -> "Scores":
-        """Return the scores of all rows for the queries, which can be computed block by block."""
+        """Return an object that computes the scores of all rows for the queries, block by block."""
         counts = BM25.counts(queries, self._number, self._words)
         weights, rows = (self._file.get_slice(name) for name in ("weights", "rows"))
         lists = {}
@@ -124,7 +124,7 @@ class Scores:
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`."""
+        """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`."""
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
@@ -169,7 +169,7 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`.
+    """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`.
 
     If all scores of a query are equal, up to rounding, a and b are 0.
 

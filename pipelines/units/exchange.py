@@ -39,7 +39,9 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file with n entries, sorted by destination; for one destination, their order is kept.
+    """Return the content of a file with n entries, sorted by destination.
+
+    Entries with the same destination keep their order.
 
     Args:
         entries: (n,), of any structured dtype.

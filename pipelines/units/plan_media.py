@@ -162,7 +162,7 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
     """Return the pieces of all inputs, sorted by a hash.
 
     Args:
-        num_bytes: the approximate size of a unit, which limits the size of the pieces of a tar.
+        num_bytes: the approximate size of a work unit, which limits the size of the pieces of a tar.
     """
     pieces: list[Piece] = []
     for entry in inputs.files:
