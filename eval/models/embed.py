@@ -31,5 +31,5 @@ class EmbeddingSimilarity(embedder.Embedder, Similarity):
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Return the cosine of each pair of texts, by subset: float64 (n,)."""
         # A single call for the whole task, since the encoder batches by length within a call.
-        self.known(text for left, right in subsets.values() for text in [*left, *right])
+        self.embed_missing(text for left, right in subsets.values() for text in [*left, *right])
         return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}
