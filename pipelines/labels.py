@@ -147,7 +147,7 @@ def _matched(name: str, pattern: str) -> str:
 
 def _folders(name: str) -> list[str]:
     """Return the folders in a path, after resolving `.` and `..`; [""] if the path has no folders."""
-    if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
+    if "//" in name or "/." in name or name.startswith("."):  # most names do not need the slow call
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
 

@@ -169,7 +169,7 @@ class Tally:
         """Yield the records without a reason to skip them (`Record.skipped`); count the others as read and filtered."""
         recoded = ""
         for record in records:
-            if record.encoding and record.name != recoded:  # a file is read whole, in one unit
+            if record.encoding and record.name != recoded:  # such a file is not cut: one unit reads it
                 recoded = record.name
                 self.counts.recode(record.name, record.encoding)
             if record.skipped:

@@ -69,7 +69,7 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
         try:
             counts = process_unit(unit, self.job, self.worker).counts
         except PipelineError as error:
-            # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
+            # A retry cannot help, unlike after a failure of a disk or a network. Stop the other units too.
             with contextlib.suppress(OSError):
                 storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
             raise

@@ -118,7 +118,7 @@ class Scores:
             block = self.block(start, end)
             scores = np.empty((1, end - start), np.float32)
             for query, mean in enumerate(self.means):
-                scores[:] = -mean  # sums of squares would cancel
+                scores[:] = -mean  # without this, sums of squares would lose their precision
                 block.add(scores, slice(query, query + 1), np.ones(1))
                 sums[query] += float(scores[0] @ scores[0])
         return np.asarray(np.sqrt(sums / self._num_rows))

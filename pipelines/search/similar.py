@@ -108,7 +108,7 @@ class SimilarityFunction:
             first = vectors[:1] if first is None else first
             differences = vectors - first
             total = total + differences.sum(axis=0, dtype=np.float64)
-            products = products + ssyrk(1.0, differences.T).astype(np.float64)  # its upper triangle
+            products = products + ssyrk(1.0, differences.T).astype(np.float64)  # the upper triangle
         if first is None:
             raise ValueError("no vectors")
         mean = total / texts.num_rows

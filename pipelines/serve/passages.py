@@ -81,7 +81,7 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
             inside[word] -= 1
             if not inside[word]:
                 del inside[word]
-        else:  # the mark itself is longer
+        else:  # the mark alone is longer than `inner`
             last = first + 1
     if not end:
         return 0, _back_to_space(text, width, 0)

@@ -61,7 +61,7 @@ class Curation:
 
     @property
     def reasons(self) -> dict[int, str]:
-        """The reasons for which the curation may drop an example: verdict -> reason."""
+        """The reasons for which an example may be dropped: verdict (such as DUPLICATE) -> name of the reason."""
         used = {
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),

@@ -364,7 +364,7 @@ def _last_iteration(job: Job, unit: int) -> int:
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the verdicts on the examples of a work unit, without regard to the limit, and its near-duplicates."""
+    """Write the verdicts on the examples of a work unit, before the limit is applied, and its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)

@@ -143,7 +143,7 @@ class Job:
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of a work unit's result: the final result (DONE), or the result of its first stage (STAGED)."""
+        """Return the path of the final result (DONE) of a work unit, or of the result of its first stage (STAGED)."""
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod

@@ -107,7 +107,7 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the members that a work unit sends, (m,) MEMBER, sorted by text and without repetitions.
 
-    A member is a pair of a text and the name of the text's group. There is also a pair of each name with itself.
+    A member is a pair of a text and the name of the text's group. Each name is also sent as a text of its own group.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.

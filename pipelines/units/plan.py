@@ -242,7 +242,7 @@ def sha256_of(plan: bytes) -> str:
 def is_plan(data: bytes) -> bool:
     """Return whether data is the content of a plan.json that a run wrote, with any version of the program.
 
-    The fingerprint of such a plan holds the hash of the list of inputs in the plan.
+    The data must hold a list of inputs, and a fingerprint with the hash of this list.
     """
     try:
         plan = orjson.loads(data)
