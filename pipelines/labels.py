@@ -53,7 +53,7 @@ def check_pattern(text: str) -> None:
 class Wanted(Options):
     """Options that say how the class of a file is found, and which classes and files are selected.
 
-    All classes and files are selected, except those that the options `classes` to `class_list` exclude.
+    All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
     """
 
     label_pattern: Annotated[

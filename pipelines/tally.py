@@ -127,7 +127,7 @@ class Counts:
 
 
 def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a summary about files that are not UTF-8: their number, and the names of the first ones.
+    """Return the lines of a summary about files that are not UTF-8: their number, and the names of the first files.
 
     If all files are UTF-8, there are no lines.
 

@@ -25,7 +25,7 @@ class Curation:
 
     Attributes:
         dedup: whether exact duplicates are dropped.
-        limit: the maximum number of examples, which are the first ones in the order of the plan; None for no limit.
+        limit: the maximum number of examples; the first in the order of the plan are kept. None for no limit.
         holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
         shared_texts: whether different examples may share texts. Examples that share a text are then all held out or
             all trained on (`units.linking`).

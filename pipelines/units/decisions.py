@@ -162,7 +162,7 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
-    """Write the codes of those rows of a work unit that have a band in common with another row.
+    """Write the codes of the rows of a work unit that have a band in common with another row.
 
     A code is a short form of a row's MinHash sketch (`near`). Exact duplicates are left out. The entries are sorted by
     the bucket of the band, since slices read them next.

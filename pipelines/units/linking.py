@@ -133,8 +133,8 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         members: all members for some texts, (n,) MEMBER.
-        to_all: whether each member gets a reply whose text occurs in several members. If False, only members whose name
-            is not the smallest name get a reply.
+        to_all: whether all members with a text that occurs in several members get a reply. If False, a member gets a
+            reply only if its name is not the smallest name.
     """
     if not len(members):
         return np.empty(0, np.int64), members
@@ -149,9 +149,10 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices that sort `members`, (n,) MEMBER, by text, (n,) int64, and the starts, (texts,) int64.
+    """Return the indices that sort `members`, (n,) MEMBER, by text, and the starts of the texts in the sorted order.
 
-    The start of a text is the position of the first entry with this text in the sorted order.
+    Returns:
+        (indices, (n,) int64; the position of the first entry of each text in the sorted order, (texts,) int64).
     """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))

@@ -5,7 +5,7 @@
 
 Two documents with Jaccard similarity s have an equal band with probability s^r, and at least one equal band among b
 bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is
-the largest width for which this probability is at least 0.99 for documents whose similarity is the threshold.
+the largest width for which this probability is at least 0.99 if s is the threshold.
 
 The candidates of a band are compared in the order of the plan. A candidate is dropped if its estimated similarity
 (`text.minhash`) with an earlier candidate that is kept is at least the threshold minus two standard deviations of the
@@ -53,8 +53,8 @@ class Banding:
     def width(self) -> int:
         """The width of a band: how many of a sketch's numbers it holds.
 
-        It is the largest width with which two documents whose similarity is the threshold have an equal band with a
-        probability of at least RECALL.
+        It is the largest width at which two documents have an equal band with a probability of at least RECALL, if
+        their similarity is the threshold.
         """
         widths = range(1, NUM_HASHES)
         return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
