@@ -13,9 +13,10 @@ all units, and passes them to a function. It sends the function's answers to the
 entries with the same key are in one slice. A worker holds the entries of one slice at a time, so that its memory does
 not grow with the corpus.
 
-Near-duplicates (`near`) take several rounds: slices find the rows that have an equal band; the units add the codes of
-these rows; slices compare the codes; the units collect the rows to drop. For examples that share texts (`linking`),
-units and slices exchange names of groups until all units use the same names. Slices then choose the groups to hold out.
+Near-duplicates (`near`) take several rounds: slices find the rows that have a band of their MinHash sketches in common;
+units send the codes of these rows, which are short forms of the sketches; slices compare the codes; units collect the
+rows to drop. For examples that share texts (`linking`), units and slices exchange names of groups until all units use
+the same names. Slices then choose the groups to hold out.
 """
 
 from collections.abc import Callable
@@ -382,7 +383,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write the number of examples that each work unit keeps, so that all units together keep the first `limit`."""
+    """Write how many examples each work unit keeps, so that all units together keep the first `limit` examples."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)

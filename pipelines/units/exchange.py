@@ -28,7 +28,7 @@ BUCKETS = 4096
 
 
 def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Return the bucket of each hash, (n,) int64: the hash's upper bits.
+    """Return the bucket of each hash, (n,) int64: one of BUCKETS equal parts of the range of hashes.
 
     Args:
         hashes: (n,) uint64.

@@ -258,7 +258,10 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 
 
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield a JSON line for each near-duplicate of a work unit, with its source and id, and the kept example's id.
+    """Yield a JSON line for each near-duplicate of a work unit.
+
+    The line holds the source and id of the near-duplicate, the id of the kept example that it resembles, and their
+    similarity.
 
     Args:
         dropped: batches with all near-duplicates of the unit, in the order of the rows.
