@@ -152,7 +152,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
 
-    If the recipe names a synonym file, it asks for views on the fly.
+    Return True in any case if the recipe names a synonym file, because synonyms are used only on the fly.
     """
     if config.synonyms:
         return True
