@@ -7,6 +7,7 @@ from clearspan.adapt.state import save
 from clearspan.adapt.steps import Step, title
 from clearspan.common import terminal
 from clearspan.common.child_commands import UsageError, run_module
+from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 
 FOLLOWING = ("questions", "judge")
@@ -27,7 +28,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     done = state["steps"].get(step.name)
     if done not in (None, str(step)) and step.name not in FOLLOWING:
         raise UsageError(
-            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
+            f"{flag('--output')} {options.output}: its step {step.name} is that of another command; name another "
+            f"folder: {done}"
         )
     if done != str(step):
         done = None

@@ -2,10 +2,10 @@
 
     min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
 
-`parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments;
-`Options` checks types, limits and choices in both cases. A field without a `Flag` is no option of the command: a
-subclass drops an option by declaring its field again without a `Flag`. A field whose type is a dataclass of options is
-a part: the flags of the part are flags of the whole.
+`parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments, and
+`words` writes keyword arguments as the words of a command line. `Options` checks types, limits and choices in any case.
+A field without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a
+`Flag`. A field whose type is a dataclass of options is a part: the flags of the part are flags of the whole.
 
     kind: Documents  ->  --min-tokens N, and all other flags of `Documents`
 """
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
+from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.terminal import Parser, UsageError
+from clearspan.common.terminal import REQUIRED, Parser, UsageError
 from clearspan.common.typed import conform, problem
 
 T = TypeVar("T", bound="Options")
@@ -96,15 +97,29 @@ class _Field(NamedTuple):
     limits: list[tuple[str, Any]]
 
     @property
-    def option(self) -> str:
-        """Return the flag as the user writes it, e.g. "--min-tokens"."""
+    def word(self) -> str:
+        """Return the flag as a word of the command line, e.g. "--min-tokens"."""
         name = self.name if self.owner.underscores else self.name.replace("_", "-")
         return self.flag.name or f"--{'no-' if self.is_negated else ''}{name}"
+
+    @property
+    def keyword(self) -> str:
+        """Return the name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
+        return self.word.removeprefix("--").replace("-", "_")
+
+    @property
+    def option(self) -> str:
+        """Return the name of the option in a message: the flag, or the keyword argument if Python called."""
+        return flag(self.word)
 
     @property
     def is_negated(self) -> bool:
         """Return whether the flag turns the field off."""
         return self.default is True and not self.flag.negatable
+
+    def turned_off_by(self, keyword: str) -> bool:
+        """Return whether True for a keyword argument of this field turns the field off."""
+        return self.is_negated or keyword != self.keyword
 
     @property
     def shown(self) -> str:
@@ -174,7 +189,7 @@ class Options:
 
     Raises:
         ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
-            twice; the message names the flag.
+            twice; the message names the option.
     """
 
     heading: ClassVar[str] = ""
@@ -198,7 +213,7 @@ class Options:
                 raise ValueError(f"{field.option} must be {field.range}")
             given = value if field.is_tuple else [value]
             if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                former = advice(f"{field.option} {wrong[0]}") or f": choose {', '.join(field.choices)}"
+                former = advice(f"{field.word} {wrong[0]}") or f": choose {', '.join(field.choices)}"
                 raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
@@ -210,7 +225,7 @@ def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
     headings = dict.fromkeys(field.owner.heading for field in fields)
     groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
     for field in sorted(fields, key=lambda field: not field.required):
-        name = field.name if field.flag.positional else field.option
+        name = field.name if field.flag.positional else field.word
         groups[field.owner.heading].add_argument(name, **_argument(field))
 
 
@@ -284,10 +299,50 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
     """Return the options with these values, by the names of their fields; the others have their defaults.
 
     Raises:
-        ValueError: the options do not fit together; the message names the flags.
+        ValueError: the options do not fit together; the message names them.
     """
     own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
     return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
+
+
+def _keywords(cls: type[Options]) -> dict[str, _Field]:
+    """Return the fields by the names of the keyword arguments that set them; a switch with two forms has two names."""
+    known = {field.keyword: field for field in _all_fields(cls)}
+    return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
+
+
+def _unknown(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a keyword argument that sets no option."""
+    word = f"--{name.replace('_', '-')}"
+    return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
+
+
+def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that set the same options as `from_keywords`, in the order of the arguments.
+
+        {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
+
+    Values are not checked.
+
+    Raises:
+        UsageError: an option is unknown.
+    """
+    known, line = _keywords(cls), []
+    for name, value in given.items():
+        if name not in known:
+            raise _unknown(name, known)
+        field = known[name]
+        if value is None:
+            continue
+        if field.type is bool:
+            is_on = bool(value) != field.turned_off_by(name)
+            if is_on != field.default or field.flag.negatable:
+                line.append(field.word if is_on or field.is_negated else f"--no-{field.word.removeprefix('--')}")
+            continue
+        is_bare = field.flag.positional or field.flag.rest
+        several = [value] if _is_one(value) else value
+        line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
+    return line
 
 
 def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
@@ -296,22 +351,18 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     A text or a path is read as the flag reads a word. None leaves an option out.
 
     Raises:
-        UsageError: an option is unknown or missing, or a value cannot work; the message names the flag.
+        UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
     """
-    known = {field.option.removeprefix("--").replace("-", "_"): field for field in _all_fields(cls)}
-    turn_off = {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
-    turn_off |= {name: field for name, field in known.items() if field.is_negated}
-    known |= turn_off
-    values = {}
+    known, values = _keywords(cls), {}
     for name, value in given.items():
         if name not in known:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"no such option: {flag}{advice(flag) or did_you_mean(name, known)}")
+            raise _unknown(name, known)
         if value is not None:
             field = known[name]
-            values[field.name] = not value if name in turn_off and isinstance(value, bool) else _read(field, value)
+            turns_off = field.turned_off_by(name) and isinstance(value, bool)
+            values[field.name] = not value if turns_off else _read(field, value)
     if missing := [name for name, field in known.items() if field.required and field.name not in values]:
-        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+        raise UsageError(f"{REQUIRED}{', '.join(missing)}")
     try:
         return _build(cls, values)
     except ValueError as error:
@@ -322,9 +373,13 @@ def _read(field: _Field, value: Any) -> Any:
     """Return a field's value for a keyword argument. Only texts and paths are parsed; `Options` checks other values."""
     if not field.is_tuple:
         return _read_one(field, value)
-    is_one = isinstance(value, str | bytes) or not isinstance(value, Iterable)
-    read = [_read_one(field, each) for each in ([value] if is_one else value)]
+    read = [_read_one(field, each) for each in ([value] if _is_one(value) else value)]
     return tuple(itertools.chain.from_iterable(read) if field.flag.commas else read)
+
+
+def _is_one(value: Any) -> bool:
+    """Return whether a keyword argument is a single value."""
+    return isinstance(value, str | bytes) or not isinstance(value, Iterable)
 
 
 def _read_one(field: _Field, value: Any) -> Any:

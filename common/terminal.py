@@ -15,7 +15,8 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.failures import Failure, report, report_in_handler
+from clearspan.common.failures import Failure, report, report_in_handler, types_of
+from clearspan.common.flags import command_line, flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import children_ignore_it
@@ -27,6 +28,8 @@ MOST_SAID = 300
 
 UNRECOGNIZED = "unrecognized arguments: "
 """Beginning of argparse's message on unknown words."""
+REQUIRED = "the following arguments are required: "
+"""Beginning of argparse's message on missing options."""
 
 
 @functools.cache
@@ -79,7 +82,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, raises: bool = False, **options: Any) -> None:
         self._words: list[str] = []
         self._raises = raises
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
+        defaults = {
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "allow_abbrev": False,
+            "exit_on_error": False,  # `parse_known_args` names the option and calls `error`
+        }
+        super().__init__(**{**defaults, **options})
         for kind, read in NUMBERS.items():
             self.register("type", kind, read)
         self.add_argument("--version", action="version", version=version(), help="print the version and exit")
@@ -87,7 +95,12 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `ArgumentParser` does; keep the words for `error`."""
         self._words = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(self._words, namespace)
+        try:
+            return super().parse_known_args(self._words, namespace)
+        except argparse.ArgumentError as error:
+            if error.argument_name:
+                error.argument_name = "/".join(map(flag, error.argument_name.split("/")))
+            self.error(str(error))
 
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
         """Return the error message for words of a command line that this parser does not know; it names one of them.
@@ -100,8 +113,8 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument: {name}"
         known = [*self._option_string_actions, *others]
         if name in known:  # the option stands before the subcommand
-            return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
+            return f"{flag(name)} must come after {self.prog.rpartition(' ')[2]!r}"
+        return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
@@ -116,11 +129,13 @@ class Parser(argparse.ArgumentParser):
             for word in self._words
             if word.startswith("--") and word.split("=", 1)[0] not in self._option_string_actions
         ]
-        if message.startswith("the following arguments are required") and mistyped:
-            message = f"{message}; {self.unknown(mistyped)}"
+        if message.startswith(REQUIRED):
+            missing = ", ".join(map(flag, message.removeprefix(REQUIRED).split(", ")))
+            message = "; ".join([f"{REQUIRED}{missing}", *([self.unknown(mistyped)] if mistyped else [])])
         if self._raises:
             raise UsageError(message)
-        report(Failure(self.prog, one_line(ValueError(message)), 2, is_refused=True))
+        error = UsageError(message)
+        report(Failure(self.prog, one_line(error), 2, is_refused=True, types=types_of(error)))
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -241,6 +256,8 @@ def run(
     the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
     imported, so torch must not be imported before `work` is called.
 
+    Messages name options as on a command line, unless Python started this process (`common.flags`).
+
     Processes that the work starts import nothing from the working folder (`common.working_folder`).
 
     Args:
@@ -255,16 +272,22 @@ def run(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with command_line():
+        return _exit_code(name, work, expected, remedy)
+
+
+def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
+    """Return the exit code of the work, after reporting the exception that ended it, if any."""
     try:
         with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
             return work()
     except OutputClosedError:
         return 0
     except UsageError as error:
-        report(Failure(name, one_line(error), 2))
+        report(Failure(name, one_line(error), 2, types=types_of(error)))
         return 2
     except expected as error:
-        report(Failure(name, one_line(error)))
+        report(Failure(name, one_line(error), types=types_of(error)))
         return 1
     except KeyboardInterrupt:
         report(Failure(name, "stopped: run the same command again to continue", 130))

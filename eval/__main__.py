@@ -62,6 +62,7 @@ from typing import ClassVar
 
 from clearspan.common import terminal
 from clearspan.common.command import Command, Errors, Result
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -111,7 +112,7 @@ class Evaluate(EvalOptions, Command):
         truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
         if not truncated:
             return EvalResult(scored)
-        failure = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
+        failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
         return EvalResult(scored, 1, terminal.printable(failure))
 
 

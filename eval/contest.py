@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HOLD_OUT, HeldOutTexts, is_of_picking_half
+from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
@@ -72,7 +72,7 @@ class Contest:
         judged = held.collection
         if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
             raise DataError(
-                f"{held.files[0].parent}: too few texts choose weights, {FEWEST_TEXTS} are needed: {HOLD_OUT}"
+                f"{held.files[0].parent}: too few texts choose weights, {FEWEST_TEXTS} are needed: {hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held.picking.queries))
         both = judged.joined(held.picking.part(range(number)))

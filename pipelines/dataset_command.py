@@ -5,6 +5,7 @@ import dataclasses
 from typing import ClassVar
 
 from clearspan.common.command import Printed, Result
+from clearspan.common.flags import flag
 from clearspan.pipelines.command import PipelineCommand, check_beam
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind
@@ -30,7 +31,9 @@ class MakeDataset(PipelineCommand):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind.group_field is not None and not self.options.holdout_fraction:
-            raise ValueError("--group-field has no effect without --holdout-fraction: leave it out, or add that")
+            raise ValueError(
+                f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add that"
+            )
         if self.options.beam:
             check_beam(type(self), self.options.beam)
 

@@ -26,15 +26,16 @@ from annotated_types import Ge, Lt
 
 from clearspan.common.command import Result
 from clearspan.common.files import locked, remove_temporaries
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.command import BeamOptions
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
-from clearspan.pipelines.readers import CHANGED, columns_read
+from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts, recoding
 from clearspan.pipelines.units import decisions, first_look, update
 from clearspan.pipelines.units import plan as planning
@@ -66,10 +67,13 @@ class RunOptions(BeamOptions, CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner_named and self.workers:
-            raise ValueError("--workers is for this machine: with --runner, use that runner's options")
+            raise ValueError(f"{flag('--workers')} is for this machine: with --runner, use that runner's options")
         on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
         if on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
-            raise ValueError("Dataflow does not see this machine's files: --input and --output must be in a bucket")
+            raise ValueError(
+                f"Dataflow does not see this machine's files: {flag('--input')} and {flag('--output')} must be in a "
+                "bucket"
+            )
 
     @property
     def runner_named(self) -> bool:
@@ -180,7 +184,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
+        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose one outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
@@ -188,7 +192,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
 
     Raises:
         ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
-        PipelineError: an input has changed since a unit read it.
+        InputChangedError: an input has changed since a unit read it.
     """
     claim(job.folder, planning.NAME, plan.to_json(), fruitless)
     _tidy(job)
@@ -268,15 +272,20 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
-        except (ClaimError, PipelineError) as error:
-            raise type(error)(f"{error}{update.advice(job, error)}") from None
+        except (ClaimError, InputChangedError) as error:
+            if not update.is_possible(job):
+                raise
+            raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
         return _run(job, plan, units, options)
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
     """Bring a finished dataset up to date with the plan's inputs."""
     if job.num_units > update.SECOND:
-        raise PipelineError(f"--update: {job.num_units:,} work units, more than {update.SECOND:,}: raise --unit-bytes")
+        raise PipelineError(
+            f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
+            f"{flag('--unit-bytes')}"
+        )
     beside = update.begin(job.folder, plan.to_json())
     index = beside / f".{hashlib.sha256(storage.read_bytes(job.path(MANIFEST))).hexdigest()}.npy"
     if not index.exists():
@@ -286,9 +295,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
     try:
         units = prepare(new, plan, files, options.quiet)
-    except PipelineError as error:
-        if CHANGED not in str(error):
-            raise
+    except InputChangedError:
         update.abandon(job.folder)  # a killed run on inputs that were edited since
         return _update(job, plan, files, options)
     if (summary := _run(new, plan, units, options)) is None:
@@ -321,14 +328,14 @@ def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
     """Check that no input was modified during the run; workers on other machines cannot check this.
 
     Raises:
-        PipelineError: an input has changed; the manifests are removed.
+        InputChangedError: an input has changed; the manifests are removed.
     """
     now = (storage.status(storage.join(plan.root, entry.name)) for entry in plan.inputs)
     pairs = zip(plan.inputs, now, strict=True)
     inputs = tuple(dataclasses.replace(entry, status=status) for entry, status in pairs)
     try:
         check_inputs(job.folder, dataclasses.replace(plan, inputs=inputs), done_units(job.folder), options.quiet)
-    except PipelineError:
+    except InputChangedError:
         _uncommit(job)
         raise
 

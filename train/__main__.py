@@ -21,6 +21,7 @@ from clearspan.common.command import Errors, Printed, Result
 from clearspan.common.options import Flag, Options
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
+from clearspan.train.request import command_line
 
 TRAINER = "clearspan.train.run"
 LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
@@ -95,7 +96,7 @@ class Train(run.Training):
 
     def command(self) -> list[str]:
         """Return the arguments of DeepSpeed's launcher."""
-        return [*self.launcher.words(), "--module", TRAINER, *run.words(self)]
+        return [*self.launcher.words(), "--module", TRAINER, *command_line(self)]
 
 
 def launch(arguments: Sequence[str]) -> int:

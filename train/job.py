@@ -19,7 +19,8 @@ from clearspan.common.allocator import keep_tensors
 from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
-from clearspan.common.failures import Failure, report
+from clearspan.common.failures import Failure, report, types_of
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -174,10 +175,13 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
         printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # rank 0 prints it
-        return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
+        code = 2 if isinstance(error, RecipeError) else 1
+        return failed("" if printed else terminal.one_line(error), code, types_of(error))
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
+        return failed(
+            f"the ranks cannot connect ({reason}): is the port in use? choose another with {flag('--master_port')}"
+        )
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
@@ -197,13 +201,14 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
     return 0
 
 
-def failed(problem: str, code: int = 1) -> int:
+def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
     """Report the problem that ended the run, after giving rank 0 time to report; return the exit code.
 
     Args:
         problem: one line for the user; "" if another rank reports the problem.
+        types: see `Failure`.
     """
     leave_to_rank_0()
     if problem:
-        report(Failure(PREFIX, problem, code))
+        report(Failure(PREFIX, problem, code, types=types))
     return code

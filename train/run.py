@@ -6,14 +6,13 @@ to OUTPUT/model. `--resume` continues a run; its length and its settings of logg
 does not train.
 """
 
-import argparse
 import contextlib
 import os
 import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
@@ -21,8 +20,8 @@ sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).p
 from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
-from clearspan.common.options import Flag  # noqa: E402
 from clearspan.train.engine.signals import PREFIX  # noqa: E402
+from clearspan.train.request import TrainOptions  # noqa: E402
 
 EXAMPLE = """
 clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -30,12 +29,9 @@ clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_siz
 clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
 
-RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
-DRY_RUN = "print the recipe, its parameters, device, data, token budget and memory; no training"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Command):
+class Training(TrainOptions, Command):
     """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
@@ -45,22 +41,6 @@ class Training(Command):
     remedy: ClassVar[str] = child_commands.continue_with(
         "--resume", "run it again, with --resume if a checkpoint is there"
     )
-
-    overrides: Annotated[
-        tuple[str, ...],
-        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
-    ] = ()
-    recipe: Annotated[str, Flag("a recipe of --list, or a YAML file of your own", "NAME-or-FILE")] = ""
-    list: Annotated[bool, Flag("list the recipes, and exit")] = False
-    resume: Annotated[bool, Flag(RESUME)] = False
-    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
-    quiet: Annotated[bool, Flag("no progress bar, no metrics on the terminal")] = False
-    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.recipe and not self.list:
-            raise ValueError("the following arguments are required: --recipe")
 
     def run(self) -> Result:
         """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
@@ -86,13 +66,7 @@ def catalog() -> Result:
     return Printed(reference.catalog())
 
 
-def words(options: Training) -> list[str]:
-    """Return the words of a command line that set these options."""
-    switches = {"resume": options.resume, "dry_run": options.dry_run, "quiet": options.quiet}
-    return [*child_commands.words({"recipe": options.recipe, **switches}), *options.overrides]
-
-
-def check(options: Training) -> None:
+def check(options: TrainOptions) -> None:
     """Check the recipe, its datasets' manifests and its output folder before ranks start.
 
     Raises:

@@ -30,6 +30,7 @@ from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load_folder
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
@@ -83,9 +84,14 @@ class Mine(ChoiceOptions, StoreCommand):
             check_folder(self.model)
             self.prompts.sides(self.prompt_name)
         elif self.bm25 < self.negatives:
-            raise ValueError(f"--model DIR is missing: name a model, or take all by BM25 with --bm25 {self.negatives}")
+            raise ValueError(
+                f"{flag('--model')} DIR is missing: name a model, or take all by BM25 with {flag('--bm25')} "
+                f"{self.negatives}"
+            )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
-            raise ValueError(f"--{given[0].replace('_', '-')} has no effect without --model: leave it out")
+            raise ValueError(
+                f"{flag('--' + given[0].replace('_', '-'))} has no effect without {flag('--model')}: leave it out"
+            )
 
     def paths(self) -> list[str]:
         return [self.folder, self.output]
@@ -139,7 +145,9 @@ class Mine(ChoiceOptions, StoreCommand):
             return
         source, output = Path(self.folder).resolve(), Path(self.output).resolve()
         if output.is_relative_to(source) or source.is_relative_to(output):
-            raise PipelineError(f"--output {self.output}: is in {self.folder}, or around it: choose another folder")
+            raise PipelineError(
+                f"{flag('--output')} {self.output}: is in {self.folder}, or around it: choose another folder"
+            )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
         """Return the fingerprint of the output: the source's fingerprint, and everything that affects the negatives."""
@@ -276,7 +284,7 @@ class MiningSummary(Result):
         ]
         if self.num_texts is not None:
             lines.append(f"  from {counted(self.num_texts, 'distinct text')}; {self.num_shared:,} rows share a title")
-        if out := [f"{number:,} by --{name.replace('_', '-')}" for name, number in figures.left_out.items()]:
+        if out := [f"{number:,} by {flag('--' + name.replace('_', '-'))}" for name, number in figures.left_out.items()]:
             lines.append(f"  near texts left out, since they may be right too: {', '.join(out)}")
         if self.mean_positive is not None and self.mean_negative is not None:
             means = f"positives {self.mean_positive:.3f}, negatives {self.mean_negative:.3f}"

@@ -20,6 +20,7 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
@@ -65,18 +66,18 @@ class Search(CollectionCommand):
         if self.model is not None:
             Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:
-            raise ValueError("no query: write one after the folder, or pass --queries FILE")
+            raise ValueError(f"no query: write one after the folder, or pass {flag('--queries')} FILE")
         check_queries(self.texts)
         if self.where is not None:
             try:
                 Condition.parse(self.where)
             except ConditionError as error:
-                raise ValueError(f"--where: {error}") from None
+                raise ValueError(f"{flag('--where')}: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
         given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
         for name in ("--hybrid", "--where", "--queries"):
             if given[name] and self.index:
-                raise ValueError(f"{name} scores every text: leave out --index")
+                raise ValueError(f"{flag(name)} scores every text: leave out {flag('--index')}")
 
     @property
     def asked(self) -> list[Query]:

@@ -18,18 +18,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module
 from clearspan.common.command import Printed, Result
+from clearspan.common.flags import flag
+from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -57,15 +61,23 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     varied, known = {key for axis in sweep.grid for key in axis}, ["", *AVERAGES, *HALVES]
     keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
-        ("output" in varied | keys, "output: each run has its own folder in that of --output"),
-        *((key in keys, f"{key}: the grid varies it too: give its only value as --grid {key}=VALUE") for key in varied),
-        (bool(options.data) != bool(tasks), "--tasks and --data go together: give both or none"),
+        ("output" in varied | keys, f"output: each run has its own folder in that of {flag('--output')}"),
+        *(
+            (key in keys, f"{key}: the grid varies it too: give its only value as {flag('--grid')} {key}=VALUE")
+            for key in varied
+        ),
+        (bool(options.data) != bool(tasks), f"{flag('--tasks')} and {flag('--data')} go together: give both or none"),
         (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
-        (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
+        (
+            options.protocol != "full" and not tasks,
+            f"{flag('--protocol')} {options.protocol} has no effect without {flag('--tasks')}",
+        ),
     )
-    with naming("--tasks, --data"):
+    with naming(f"{flag('--tasks')}, {flag('--data')}"):
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
-    refuse((bool(tasks) and not found, f"--data {options.data}: holds no data of the tasks {', '.join(tasks)}"))
+    refuse(
+        (bool(tasks) and not found, f"{flag('--data')} {options.data}: holds no data of the tasks {', '.join(tasks)}")
+    )
     return sweep, overrides
 
 
@@ -94,9 +106,10 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
         return
     terminal.notice(f"run {run.name}, {state}")
     shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
-    switches = words({"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet})
+    line = {"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet}
     keys = [*overrides, *run.overrides(), f"output={folder}"]
-    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], options.quiet)
+    command = [*shlex.split(options.launcher), *words(TrainOptions, {**line, "overrides": keys})]
+    run_module("clearspan.train", command, options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
@@ -118,7 +131,7 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
-        run_module("clearspan.eval", words(line), quiet=True)
+        run_module("clearspan.eval", words(EvalOptions, line), quiet=True)
     return scored
 
 
@@ -226,10 +239,10 @@ def sweep(options: Sweep) -> Result:
     states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
     table = options.output / TABLE
     if table.exists() and not is_table(table, {run.name for run in runs}):
-        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     page = options.output / report.REPORT
     if page.exists() and not is_report(page):
-        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
