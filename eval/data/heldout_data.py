@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
@@ -41,7 +42,11 @@ MOST_RANKED = 1_000_000
 """The most texts that are ranked."""
 FEWEST_TEXTS = 10
 """The fewest queries in a collection. With fewer queries, a mean of their ranks says nothing."""
-HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
+
+
+def hold_out_more() -> str:
+    """Return advice for the user on too few held-out texts."""
+    return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: b
         least = "" if are_pairs else f" of at least {2 * FEWEST_WORDS} words"
         raise DataError(
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
-            f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
+            f"needed: {hold_out_more() if texts.place.is_dir() else 'give more'}"
         )
     left_out = sum(not (finding.query and finding.documents) for finding in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)

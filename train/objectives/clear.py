@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.child_commands import as_keywords
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -108,10 +108,8 @@ class ClearConfig(NTXentConfig):
             ValueError: a step is unknown, or a fraction is out of range.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
-        try:
+        with as_keys():
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
-        except ValueError as error:
-            raise ValueError(as_keywords(str(error))) from None
 
     def check(self) -> None:
         super().check()
@@ -210,7 +208,7 @@ class StoredViews:
         name = f"objectives.{self.setting.name}"
         return [
             f"{name}: the shards' two views of each sentence are the same in all {math.ceil(epochs)} epochs: set "
-            f"{name}.views=fly for new ones in each, or make the shards again with more --views"
+            f"{name}.views=fly for new ones in each, or make the shards again with more {flag('--views')}"
         ]
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -301,8 +299,8 @@ class Clear(ContrastiveObjective):
         stored = num_views(setting.sample.schema) if setting.sample is not None else 0
         if config.views == "stored" and stored < 2:
             raise ValueError(
-                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
-                "with --views 2, or set views=fly"
+                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
+                f"{flag('--views')} 2, or set views=fly"
             )
         if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
             check_stored(setting.dataset, config.augmentation)
