@@ -3,9 +3,8 @@
     child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
                               <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
-The caller raises the failure as an exception of the type that it had, as far as the caller documents that type. So the
-message is printed once, by the command that the user called. If a
-process ends without a report, only its exit code is known.
+The caller raises the failure as an exception of the type that it had, if the caller documents that type. So the message
+is printed once, by the command that the user called. If a process ends without a report, only its exit code is known.
 """
 
 import contextlib
@@ -48,13 +47,13 @@ class Failure:
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
     def exception(self, documented: Iterable[type[Exception]], otherwise: type[Exception]) -> Exception:
-        """Return the failure as an exception of the documented type that it had, or else of the type `otherwise`."""
+        """Return the failure as an exception of the first of its types that is documented, or of type `otherwise`."""
         known = {each.__name__: each for each in documented}
         return next((known[name] for name in self.types if name in known), otherwise)(self.message)
 
 
 def types_of(error: BaseException) -> tuple[str, ...]:
-    """Return the names of an exception's class and of its base classes, the most special first."""
+    """Return the names of an exception's class and of its base classes, except `Exception`; the class comes first."""
     return tuple(each.__name__ for each in type(error).__mro__ if issubclass(each, Exception) and each is not Exception)
 
 

@@ -6,6 +6,7 @@
 A process that runs a command (`terminal.run`) was called from a command line, any other process from Python. The
 environment variable CLEARSPAN_CALLER holds the caller, so that it is the same in all threads and in all processes that
 this process starts: the workers of Beam, the ranks of a training, and the commands that Python starts (`run_module`).
+Workers of Beam on other machines get the caller with their job.
 """
 
 import contextlib
@@ -37,6 +38,12 @@ def caller() -> str:
 def variables() -> dict[str, str]:
     """Return the environment variables that tell a child process who called."""
     return {VARIABLE: caller()}
+
+
+def called_by(caller: str) -> None:
+    """Name options in a worker process, which may be on another machine, as in the process that has this caller."""
+    if caller == COMMAND_LINE:
+        os.environ.setdefault(VARIABLE, COMMAND_LINE)
 
 
 @contextlib.contextmanager

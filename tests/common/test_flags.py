@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.flags import as_keys, command_line, flag
+from clearspan.common.flags import VARIABLE, as_keys, called_by, caller, command_line, flag
 from tests.conftest import ROOT
 
 PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
@@ -94,6 +94,17 @@ def test_options_are_named_as_the_caller_writes_them() -> None:
         with ThreadPoolExecutor(1) as threads:
             assert threads.submit(flag, "--no-dedup").result() == "--no-dedup"
     assert flag("--no-dedup") == "no_dedup"
+
+
+def test_a_worker_on_another_machine_is_told_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    with command_line():
+        told = caller()
+    monkeypatch.setenv(VARIABLE, "")  # so that it is removed after the test
+    monkeypatch.delenv(VARIABLE)
+    called_by(caller())
+    assert flag("--no-dedup") == "no_dedup"
+    called_by(told)
+    assert flag("--no-dedup") == "--no-dedup"
 
 
 def test_only_the_option_is_renamed() -> None:
