@@ -18,14 +18,14 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 
 from clearspan.common.command import Errors, Printed, Result
-from clearspan.common.options import Flag, Options
+from clearspan.common.options import Flag, Options, words
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
 from clearspan.train.request import command_line
 
 TRAINER = "clearspan.train.run"
-LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
-"""Option of this command -> name of the launcher's option, which has a different meaning in other commands."""
+LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
+"""Option of this command -> the launcher's option, whose name has a different meaning in other commands."""
 DEVICES = "devices to use on each machine, the first N (default: all)"
 LOG_LEVEL = "what the launcher prints: debug, info, warning, error or critical (default)"
 
@@ -65,10 +65,8 @@ class LauncherOptions(Options):
 
     def words(self) -> list[str]:
         """Return the words of the launcher's command line that set these options."""
-        values = {LAUNCHERS.get(name, name): value for name, value in dataclasses.asdict(self).items()}
-        given = {name: value for name, value in values.items() if value is not None and not isinstance(value, bool)}
-        switches = [name for name, value in values.items() if value is True]
-        return [*(f"--{name}={value}" for name, value in given.items()), *(f"--{name}" for name in switches)]
+        named = (word.partition("=") for word in words(type(self), dataclasses.asdict(self)))
+        return [f"{LAUNCHERS.get(option, option)}{equals}{value}" for option, equals, value in named]
 
 
 @dataclass(frozen=True, kw_only=True)

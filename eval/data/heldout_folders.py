@@ -14,10 +14,10 @@ FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
-    """Return the sources of held-out texts in a data folder: task name -> the folder of a held-out part, or a file.
+    """Return the folders of held-out parts, and the files, that hold held-out texts in a data folder, by task name.
 
-    If `data` is itself a dataset, the only source is its held-out part. Otherwise, the sources are the datasets and the
-    jsonl and csv files in `data/heldout/`.
+    If `data` is itself a dataset, this is only its held-out part. Otherwise, these are the datasets and the jsonl and
+    csv files in `data/heldout/`.
 
     Raises:
         MissingDataError: there are no held-out texts.

@@ -71,6 +71,7 @@ def test_the_flags_of_a_part_are_flags_of_the_command() -> None:
     assert made == from_keywords(Bake, {"cake": "plum", "max_heat": "180", "fan": True, "tin_size": 20})
 
 
+@pytest.mark.usefixtures("command_line")
 def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
     assert Bake.parsed(["--runner=x", "fig", "--y"]).passed.others == ("--runner=x", "--y")
     assert from_keywords(Bake, {"cake": "fig", "others": ["--y=1"]}).passed.others == ("--y=1",)
@@ -78,6 +79,7 @@ def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
         Eat.parsed(["--y"], raises=True)
 
 
+@pytest.mark.usefixtures("command_line")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

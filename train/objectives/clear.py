@@ -150,7 +150,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
 
-    If the recipe names a synonym file, it asks for views on the fly.
+    Return True in any case if the recipe names a synonym file, because synonyms are used only on the fly.
     """
     if config.synonyms:
         return True
@@ -166,7 +166,7 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return word -> synonyms, from the file that the recipe names, or else from the shards.
+    """Return the synonyms of each word, from the file that the recipe names, or else from the shards.
 
     Raises:
         ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
@@ -187,7 +187,7 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reads two views of each sentence from the shards.
+    """Reader of two views of each sentence in the shards.
 
     If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
 
@@ -224,7 +224,9 @@ class StoredViews:
 
 
 class FreshViews:
-    """Makes two new views of each sentence in each epoch. Random draws are keyed by seed, epoch, sentence and view.
+    """Maker of two new views of each sentence in each epoch.
+
+    Random draws are keyed by seed, epoch, sentence and view.
 
     Args:
         config: the augmentation.
@@ -269,8 +271,8 @@ class Clear(ContrastiveObjective):
 
     The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
     negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
-    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the weight of the one loss relative to the
-    other does not depend on the batch size.
+    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the relative weight of the two losses does
+    not depend on the batch size.
     """
 
     config: ClearConfig
