@@ -16,7 +16,7 @@ from typing import Any
 
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
-from clearspan.common.typed import checked, conform, problem
+from clearspan.common.typed import MismatchError, checked, conform
 from clearspan.train import recipe as recipes
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
@@ -150,6 +150,6 @@ def _plain(value: object) -> object:
     """Convert a numpy number to a Python number, and a path to a text."""
     try:
         plain = conform(value, Plain)
-    except TypeError:
-        raise UsageError(problem("the value of a recipe key", Plain, value)) from None
+    except MismatchError as error:
+        raise UsageError(error.message("the value of a recipe key")) from None
     return str(plain) if isinstance(plain, Path) else plain
