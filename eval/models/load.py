@@ -19,7 +19,6 @@ from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import ProgressBar
-from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
@@ -67,8 +66,7 @@ class FunctionEncoder(Encoder):
         try:
             result = self._function(list(texts))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
-            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
+            raise EncoderError(f"{self.name}: raised {plugins.cause(error)} on {num_texts} texts") from None
         try:
             array = _array(result)
         except Exception:  # e.g. rows of different lengths

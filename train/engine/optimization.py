@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.common import plugins
-from clearspan.common.terminal import one_line
+from clearspan.train.config.keys import naming
 from clearspan.train.config.optimizer import ADAMW, LAYERS, OptimizerConfig
 from clearspan.train.config.options import Recipe, RecipeError
 
@@ -76,15 +76,15 @@ def build_optimizer(
     if config.type == ADAMW:
         betas = (config.betas[0], config.betas[1])
         return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.eps, fused=True)
-    try:
-        optimizer = plugins.load_function(config.type, "an optimizer")(
-            groups, lr=config.learning_rate, **config.options
+    with naming("optimizer.type"):
+        named = plugins.load_function(config.type, "an optimizer")
+        optimizer = plugins.call(
+            config.type,
+            lambda: named(groups, lr=config.learning_rate, **config.options),
+            "with the parameters, lr and the options",
         )
-    except Exception as error:  # an option that it does not have, or refuses; or any other of the user's own code
-        cause = f"{type(error).__name__}: {one_line(error)}"
-        raise RecipeError(f"optimizer.type {config.type}: cannot be made: {cause}") from None
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise RecipeError(f"optimizer.type {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
+        raise RecipeError(f"optimizer.type: {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
     return optimizer
 
 
