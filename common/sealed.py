@@ -144,7 +144,7 @@ def build(cls: type[Made], record: object) -> Made:
 
 @functools.cache
 def _types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def has_type(value: object, expected: Any) -> bool:

@@ -97,7 +97,8 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
 
     Args:
         spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
-        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None: mean.
+        pooling: the pooling of a plain Hugging Face folder, one of `OF_PLAIN_FOLDER` of `common.encoder.pooling_names`;
+            None: mean.
         precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:

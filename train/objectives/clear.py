@@ -52,6 +52,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
+from clearspan.train.step.example_lengths import length_moments
 
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""
@@ -289,7 +290,7 @@ class Clear(ContrastiveObjective):
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
         """Mean and variance of the number of tokens in a view: the sentences' moments, scaled by `_ratio`."""
-        mean, variance = self.setting.length_moments()
+        mean, variance = length_moments(self.setting)
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
 
