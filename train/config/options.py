@@ -388,7 +388,7 @@ def _check_optimizers(recipe: Recipe) -> None:
         try:
             options.check()
         except ValueError as error:
-            raise RecipeError(f"{key}.{'' if options.type == ADAMW else 'type '}{error}") from None
+            raise RecipeError(f"{key}.{error}") from None
         refuse(
             (
                 options.type != ADAMW and recipe.training.zero_stage > 0,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clearspan.common import plugins
 from clearspan.train.config.keys import naming
 from clearspan.train.config.optimizer import ADAMW, LAYERS, OptimizerConfig
-from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.config.options import ALL, Recipe, RecipeError
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def optimizer_groups(
 
     Args:
         parts: the part of each parameter (`Learner.parts`).
+        key: the section of the recipe that holds `config`, for messages.
     """
     own, groups = config.parts(), []
     for name, (rate, decay) in own.items():
@@ -62,7 +63,10 @@ def optimizer_groups(
 
 
 def build_optimizer(
-    parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str] | None = None
+    parameters: list[nn.Parameter],
+    config: OptimizerConfig,
+    parts: Mapping[nn.Parameter, str] | None = None,
+    key: str = "optimizer",
 ) -> torch.optim.Optimizer:
     """Return torch's fused AdamW, which is faster on a CPU too than DeepSpeed's, or the optimizer that `type` names.
 
@@ -76,7 +80,7 @@ def build_optimizer(
     if config.type == ADAMW:
         betas = (config.betas[0], config.betas[1])
         return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.eps, fused=True)
-    with naming("optimizer.type"):
+    with naming(f"{key}.type"):
         named = plugins.load_function(config.type, "an optimizer")
         optimizer = plugins.call(
             config.type,
@@ -84,7 +88,7 @@ def build_optimizer(
             "with the parameters, lr and the options",
         )
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise RecipeError(f"optimizer.type: {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
+        raise RecipeError(f"{key}.type: {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
     return optimizer
 
 
@@ -109,7 +113,10 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         configs: Mapping[str, OptimizerConfig],
         parts: Mapping[nn.Parameter, str],
     ) -> None:
-        self.turns = {turn: build_optimizer(reached, configs[turn], parts) for turn, reached in parameters.items()}
+        self.turns = {
+            turn: build_optimizer(reached, configs[turn], parts, "optimizer" if turn == ALL else f"turns.{turn}")
+            for turn, reached in parameters.items()
+        }
         self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
         self.members = {
             turn: [list(group["params"]) for group in each.param_groups] for turn, each in self.turns.items()
